@@ -1,4 +1,4 @@
-"""Unit tests of hierax._run.answers and hierax._run.identity."""
+"""Unit tests of hierax._run.answers and hierax._run.prepare."""
 
 import json
 
@@ -12,7 +12,7 @@ import hierax as hx
 from hierax._base.text import arrays_by_path, tree_as_json
 from hierax._run import answers
 from hierax._run.answers import verify
-from hierax._run.identity import fingerprint
+from hierax._run.prepare import fingerprint
 
 
 def stated(slope=2.0, matrix=((1.0, 0.0), (0.0, 1.0)), high=1.0, rows=((1.0,), (2.0,)), bent=False):

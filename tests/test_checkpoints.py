@@ -5,7 +5,6 @@ Every method: test_methods.py. Whole commands, killed: test_killed_runs.py.
 
 import asyncio
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -321,16 +320,16 @@ AUTO = {  # the problem, the settings, and a piece of the search at whose end it
 @pytest.fixture
 def copies(monkeypatch, tmp_path):
     """Every checkpoint that is written, by what it tells, in a folder of its own: as if the process had died then."""
-    found, rename, numbers = {}, os.rename, itertools.count()
+    found, replace, numbers = {}, os.replace, itertools.count()
 
     def copying(old, new):
-        rename(old, new)
+        replace(old, new)
         if re.fullmatch(r"checkpoint-\d+", new.name):  # it is whole from now on
-            progress = json.loads((new / "checkpoint.json").read_text())["progress"]
+            progress = content_of(new)["progress"]
             found[progress] = tmp_path / f"copy {next(numbers)}"
             shutil.copytree(new.parent, found[progress])
 
-    monkeypatch.setattr(os, "rename", copying)
+    monkeypatch.setattr(os, "replace", copying)
     return found
 
 
@@ -467,29 +466,38 @@ def checkpoints(folder):
     return sorted(one for one in folder.iterdir() if one.name.startswith("checkpoint-"))
 
 
-def rewrite(checkpoint, change):
-    """Change what is in checkpoint.json, and make its hash right again: whoever can write the folder can do that."""
-    file = checkpoint / "checkpoint.json"
-    content = json.loads(file.read_text())
-    del content["sha256"]
+def content_of(checkpoint):
+    with np.load(checkpoint) as stored:
+        return json.loads(stored["arr_0"].tobytes())
+
+
+def rewrite(checkpoint, change=lambda content: None, array=None):
+    """Change the JSON in a checkpoint, or all its arrays: whoever can write the folder can do that."""
+    with np.load(checkpoint) as stored:
+        text, *arrays = (stored[name] for name in stored.files)
+    content = json.loads(text.tobytes())
     change(content)
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    file.write_text(json.dumps(content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    arrays = arrays if array is None else [array] * len(arrays)
+    with open(checkpoint, "wb") as file:
+        np.savez(file, np.frombuffer(json.dumps(content).encode(), np.uint8), *arrays)
 
 
-def flip(path, at=-200):
+def flip(path, share=0.5):
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
+    content[int(share * len(content))] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["arrays.npz", "checkpoint.json"])
-@pytest.mark.parametrize("damage", [flip, lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, file, damage):
+def flip_the_text(path):
+    flip(path, share=0.1)  # in the JSON, which stands first
+
+
+@pytest.mark.parametrize("damage", [flip, flip_the_text, lambda path: path.write_bytes(path.read_bytes()[:-99])])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
     cut_at(10, tmp_path)
     cut_at(20, tmp_path)
     _, second = checkpoints(tmp_path)
-    damage(second / file)
+    damage(second)
     with pytest.warns(hx.HieraxWarning, match="checkpoint-00000002 is damaged"):
         on = toy(checkpoint=tmp_path)
     assert "(step 10)" in on.log[0]
@@ -500,14 +508,20 @@ def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
     cut_at(10, tmp_path)
     rewrite(checkpoints(tmp_path)[0], lambda content: content.update(format="hierax checkpoint 1"))
     with pytest.raises(
-        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 4'"
+        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 5'"
     ):
+        toy(checkpoint=tmp_path)
+
+
+def test_checkpoints_that_are_folders_are_those_of_an_older_version(tmp_path):
+    (tmp_path / "checkpoint-00000001").mkdir()
+    with pytest.raises(hx.InputError, match=r"has the format .of an older version.; this hierax reads"):
         toy(checkpoint=tmp_path)
 
 
 def test_where_all_are_damaged_nothing_is_begun(tmp_path):
     cut_at(10, tmp_path)
-    flip(checkpoints(tmp_path)[0] / "arrays.npz")
+    flip(checkpoints(tmp_path)[0])
     with (
         pytest.warns(hx.HieraxWarning, match="is damaged"),
         pytest.raises(hx.InputError, match=r"every checkpoint in this folder is damaged\. Remove the folder"),
@@ -516,12 +530,12 @@ def test_where_all_are_damaged_nothing_is_begun(tmp_path):
 
 
 def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
-    (tmp_path / "checkpoint-00000001.unfinished").mkdir()
+    (tmp_path / "checkpoint-00000001.unfinished").touch()
     toy(checkpoint=tmp_path, checkpoint_every=1e-9)
     assert len(checkpoints(tmp_path)) == 2
     assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
-    content = json.loads((checkpoints(tmp_path)[-1] / "checkpoint.json").read_text())
-    assert content["format"] == "hierax checkpoint 4"
+    content = content_of(checkpoints(tmp_path)[-1])
+    assert content["format"] == "hierax checkpoint 5"
     assert content["versions"]["jax"] == jax.__version__
     assert content["progress"] == "step 30"
 

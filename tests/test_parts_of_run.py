@@ -21,14 +21,16 @@ def test_the_lowest_value_of_every_start():
 
 def test_every_reason_has_a_kind_and_fills_its_text():
     details = {name: 1.0 for reason in Reason for _, name, _, _ in string.Formatter().parse(reason.template) if name}
-    del details["step"]
+    del details["step"], details["kind"]
     for reason in Reason:
         status = reason.status(3, **details)
-        assert status.name == reason.kind.label
+        assert status.name == reason.kind.value
         assert "{" not in status.message
         assert status.step == 3
-    assert {reason.kind for reason in Reason} == set(Kind)
-    assert not any(kind.ok and kind.failed for kind in Kind)
+    of_stages = Reason.STAGES_ENDED.status(3, Kind.SAMPLES, **details)
+    assert (of_stages.kind, of_stages.message[:9]) == (Kind.SAMPLES, "samples: ")
+    assert {reason.kind for reason in Reason} == set(Kind) - {Kind.SAMPLES}
+    assert not any(status.ok and status.failed for status in (hx.Status(kind, "", 0) for kind in Kind))
 
 
 def test_a_process_alone_agrees_with_itself():

@@ -226,14 +226,6 @@ def solve_and_point(steps):
     return reference.x, reference.y
 
 
-def test_one_stray_first_batch_does_not_decide_the_shape():
-    with pytest.warns(hx.HieraxWarning, match=r"a batch of shapes \(3, 2\) .* was dropped") as seen:
-        sol = solve(problem(iter([ZETA[0][:3], *cycle(ZETA, 0, 30)]), XI), 9)
-    assert len(seen) == 1
-    assert sol.status.name == "max_steps"
-    np.testing.assert_array_equal((sol.x, sol.y), solve_and_point(9))
-
-
 def test_a_stream_of_wrong_batches_only_is_given_up():
     def changing():
         yield from cycle(ZETA, 0, 9)

@@ -19,10 +19,9 @@ from hierax._problem.problem import Problem
 from hierax._run.call import Call, Clock, Info, Interrupted, OutOfTime, Patience, State, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
-from hierax._run.identity import identity_of
 from hierax._run.method import AbstractMethod
-from hierax._run.prepare import Prepared, Processes, prepare, split_start
-from hierax._run.solution import Found, Reason, Solution, Solutions, changed, stacked, statuses_of, unmoved
+from hierax._run.prepare import Prepared, Processes, identity_of, prepare, split_start
+from hierax._run.solution import Found, Kind, Reason, Solution, Solutions, changed, stacked, statuses_of, unmoved
 from hierax._run.stepping import run_steps
 
 
@@ -273,8 +272,8 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
             interrupted = interrupt.asked or any(one.status.name == "interrupted" for one in found)
             interrupted |= call.callback_error is not None
             if i and (interrupted or call.clock.passed):
-                reason = Reason.NO_TURN_INTERRUPTED if interrupted else Reason.NO_TURN_IN_TIME
-                found.append(unmoved(problem, *start, auto, call, reason.status(0)))
+                status = Reason.NO_TURN.status(0, Kind.INTERRUPTED if interrupted else Kind.SECONDS)
+                found.append(unmoved(problem, *start, auto, call, status))
                 continue
             seconds = None if call.seconds is None else max(call.clock.left, 0.0) / (count - i)
             seed = call.seed + i if isinstance(call.seed, int) else call.seed

@@ -22,10 +22,11 @@ from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
 from hierax._base.text import entries
-from hierax._engine.float64_problem import CONSTRAINTS, proved_curvatures
+from hierax._engine.float64_problem import proved_curvatures
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._math.scatter import unit_cube
+from hierax._problem.problem import CONSTRAINTS
 
 scipy_optimize, scipy_sparse = lazy("scipy.optimize"), lazy("scipy.sparse")
 

@@ -45,7 +45,11 @@ from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_
 
 optimize = lazy("scipy.optimize")
 
-REASONS = {reason.kind: reason for reason in Reason if reason.name.startswith("STAGES_")}
+WHY = {
+    Kind.UNPROVED: "further stages gain nothing; ",
+    Kind.STOPPED: "by the callback; ",
+    Kind.INTERRUPTED: "by Ctrl-C or SIGTERM; ",
+}
 
 
 def run_large(session: Session) -> Solution:
@@ -283,8 +287,9 @@ class LargeRoute:
             said = "objects" if self._verdict == "no" else "cannot decide"
             objection = next(iter(self.certificate.reasons(self.session.auto.tol)), None)
             text = f"The certificate {said}: {objection} More seconds may help."
-        details = {"upper": best.upper, "violation": best.violation, "stages": stages}
-        return REASONS[kind].status(stages, **details, certificate=text, what=self.runner.known.no_more_data)
+        what = WHY.get(kind, f"{self.runner.known.no_more_data} " if kind is Kind.DATA_ERROR else "")
+        details = {"upper": best.upper, "violation": best.violation, "stages": stages, "certificate": text}
+        return Reason.STAGES_ENDED.status(stages, kind, what=what, **details)
 
 
 def _largest(tree: PyTree) -> float:

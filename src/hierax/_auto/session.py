@@ -23,7 +23,7 @@ from hierax._compile.configuration import as_answer
 from hierax._engine.float64_problem import Float64Problem
 from hierax._judge.certificate import Certificate
 from hierax._judge.sampling import Estimates
-from hierax._problem.problem import Multipliers
+from hierax._problem.problem import CONSTRAINTS, Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.checkpoints import Notes
 from hierax._run.prepare import Prepared
@@ -331,8 +331,7 @@ def tree_of(arrays: list[np.ndarray], like: PyTree) -> PyTree:
 def form_of_multipliers(prepared: Prepared) -> Multipliers:
     """Shapes of the multipliers of the problem's constraints."""
     x, y = prepared.one_start()
-    names = ("constraints", "equalities", "upper_constraints")
-    return Multipliers(*(jax.eval_shape(prepared.stated(name), x, y) for name in names))
+    return Multipliers(*(jax.eval_shape(prepared.stated(name), x, y) for name in CONSTRAINTS))
 
 
 def zero_multipliers(prepared: Prepared) -> Multipliers:

@@ -1,5 +1,7 @@
 """Exceptions and warnings of hierax: each text names the argument, what it got and what to do."""
 
+import warnings
+
 
 class InputError(ValueError):
     """A wrong argument, found before the first step.
@@ -58,3 +60,8 @@ class HieraxWarning(UserWarning):
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("error", hx.HieraxWarning)  # in this block such a warning is raised
     """
+
+
+def warn(text: str, above: int = 1) -> None:
+    """Give a `HieraxWarning`; it shows the line that many calls above the one that calls this."""
+    warnings.warn(text, HieraxWarning, stacklevel=above + 2)

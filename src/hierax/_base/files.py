@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there, whatever kills the process; and a lock that dies with the process.
+"""Files that are whole or not there, whatever kills the process; and a lock that dies with the process.
 
 What is written goes to a new name, is flushed to the disk, and is renamed: a reader sees the old content or the new.
 """
@@ -6,7 +6,6 @@ What is written goes to a new name, is flushed to the disk, and is renamed: a re
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -36,26 +35,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
-    flush_folder(path.parent)
+    _flush_folder(path.parent)
 
 
-def move_folder_into_place(unfinished: Path, path: Path) -> None:
-    """Rename a folder whose files are flushed; it is there as a whole, or not."""
-    flush_folder(unfinished)
-    os.rename(unfinished, path)
-    flush_folder(path.parent)
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder and what is in it; its name goes first, so that nobody meets half of it."""
-    going = path.with_name(path.name + UNFINISHED)
-    with contextlib.suppress(OSError):
-        shutil.rmtree(going, ignore_errors=True)
-        os.rename(path, going)
-    shutil.rmtree(going, ignore_errors=True)
-
-
-def flush_folder(path: Path) -> None:
+def _flush_folder(path: Path) -> None:
     """Flush the names in a folder to the disk, where the system has a way to do so."""
     if os.name != "posix":
         return

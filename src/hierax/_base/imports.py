@@ -1,11 +1,11 @@
 """Imports that are put off, of heavy or optional modules, and names that have moved to the package hierax-lab."""
 
 import importlib
-import warnings
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hierax._base.errors import HieraxWarning, MissingExtra
+from hierax._base.errors import MissingExtra, warn
 
 
 class _Lazy(ModuleType):
@@ -45,24 +45,26 @@ GET_THE_LAB = "pip install hierax-lab"
 GOES_IN = "0.3"  # the version without the old names; docs/project/versioning.md says how long they stay
 
 
-def from_the_lab(module: str, name: str, names: tuple[str, ...], now_in: str) -> Any:
-    """What `module.name` has become, for the `__getattr__` of that module; warns, or says how to get the lab.
+def moved(module: str, names: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose names have moved to the lab: it warns, or says how to get the lab.
 
     Args:
-        module: the old home, as a user writes it.
-        name: what is asked for.
-        names: the names of the old home that have moved; others were never there.
-        now_in: the new home, a module of hierax_lab.
+        module: the old home, as a user writes it; the new one is the module of hierax_lab that is called alike.
+        names: that have moved; others were never there.
     """
-    if name not in names:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    try:
-        found = getattr(importlib.import_module(now_in), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "hierax_lab":
-            raise
-        raise MissingExtra(f"{module}.{name} is now {now_in}.{name}, of another package: {GET_THE_LAB}") from error
-    warnings.warn(
-        f"{module}.{name} goes in version {GOES_IN}: write {now_in}.{name} instead.", HieraxWarning, stacklevel=3
-    )
-    return found
+    now_in = module.replace("hierax", "hierax_lab", 1)
+
+    def forwarded(name: str) -> Any:
+        if name not in names.split():
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            found = getattr(importlib.import_module(now_in), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "hierax_lab":
+                raise
+            raise MissingExtra(f"{module}.{name} is now {now_in}.{name}, of another package: {GET_THE_LAB}") from error
+        text = f"{module}.{name} goes in version {GOES_IN}: write {now_in}.{name} instead."
+        warn(text)
+        return found
+
+    return forwarded

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
+
+from hierax._base.trees import is_key
 
 
 def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool:
@@ -63,7 +64,7 @@ def same_numbers(one: ArrayLike, other: ArrayLike) -> bool:
     """Whether two arrays, or two random keys, are the same; NaN is the same as NaN."""
     if one is other:
         return True
-    if isinstance(one, jax.Array) and jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+    if is_key(one):
         one, other = jax.random.key_data(one), jax.random.key_data(other)
     one, other = np.asarray(one), np.asarray(other)
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
@@ -165,7 +166,7 @@ def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:
         return _maximum(parts)
     if name in ("min", "reduce_min"):
         return _maximum([part.negated for part in parts]).negated
-    if name in ("square", "abs") or (name == "integer_pow" and _is_even(equation.params["y"])):
+    if name in ("square", "abs") or (name == "integer_pow" and equation.params["y"] % 2 == 0 < equation.params["y"]):
         return _square(parts[0])
     if name == "exp" and parts[0].is_convex and not parts[0].is_constant:
         return CONVEX_FROM_ZERO
@@ -176,10 +177,6 @@ def _by_rule(equation: Any, parts: list[Curvature]) -> Curvature:
     if name == "convert_element_type" and np.issubdtype(equation.outvars[0].aval.dtype, np.floating):
         return parts[0]
     return UNKNOWN
-
-
-def _is_even(power: int) -> bool:
-    return power > 0 and power % 2 == 0
 
 
 def _is_norm(equation: Any) -> bool:

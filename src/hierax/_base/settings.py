@@ -46,9 +46,8 @@ def check_setting(owner: str, name: str, value: object, rule: Rule) -> None:
     """Raise InputError where a value breaks a rule."""
     if isinstance(value, jax.core.Tracer) or rule.fits(value):
         return
-    if rule.shows_kind:
-        raise InputError(f"{owner}({name}): {rule.needs}, got {type(value).__name__}.")
-    raise InputError(f"{owner}({name}={value!r}): {rule.needs}.")
+    shown, got = (name, f", got {type(value).__name__}") if rule.shows_kind else (f"{name}={value!r}", "")
+    raise InputError(f"{owner}({shown}): {rule.needs}{got}.")
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -72,50 +71,37 @@ def _numbers(value: object, fits: Callable[[np.ndarray], np.ndarray | bool]) -> 
     return bool(np.all(np.isfinite(numbers)) and np.all(fits(numbers)))
 
 
-def _positive(value: object) -> bool:
-    return _numbers(value, lambda a: a > 0)
-
-
-def _whole(value: object) -> bool:
-    return is_whole(value) and value >= 1
-
-
 def _or_none(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or fits(value)
 
 
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-POSITIVE = Rule(_or_none(_positive), "needs a positive, finite number, or None to have it estimated")
-POSITIVE_GIVEN = Rule(_positive, "needs a positive, finite number; leave it out for the default")
+POSITIVE_GIVEN = Rule(
+    lambda value: _numbers(value, lambda a: a > 0), "needs a positive, finite number; leave it out for the default"
+)
+POSITIVE = Rule(_or_none(POSITIVE_GIVEN.fits), "needs a positive, finite number, or None to have it estimated")
 NOT_NEGATIVE = Rule(lambda value: _numbers(value, lambda a: a >= 0), "needs a finite number >= 0")
 AT_MOST_ONE = Rule(
-    lambda value: value is None or not _positive(value) or _numbers(value, lambda a: a <= 1), "must lie in (0, 1]"
+    lambda value: not POSITIVE_GIVEN.fits(value) or _numbers(value, lambda a: a <= 1), "must lie in (0, 1]"
 )
-COUNT = Rule(_or_none(_whole), "needs a whole number >= 1, or None for the default")
-COUNT_GIVEN = Rule(_whole, "needs a whole number >= 1; leave it out for the default")
-TRUE_OR_FALSE = Rule(_is_bool, "needs True or False")
-TRUE_FALSE_OR_UNSET = Rule(_or_none(_is_bool), "needs True, False, or None for the default")
+COUNT_GIVEN = Rule(
+    lambda value: is_whole(value) and value >= 1, "needs a whole number >= 1; leave it out for the default"
+)
+COUNT = Rule(_or_none(COUNT_GIVEN.fits), "needs a whole number >= 1, or None for the default")
+TRUE_OR_FALSE = Rule(lambda value: isinstance(value, bool), "needs True or False")
+TRUE_FALSE_OR_UNSET = Rule(_or_none(TRUE_OR_FALSE.fits), "needs True, False, or None for the default")
 
 
 def one_of(*choices: object) -> Rule:
     """One of the choices, each of its own type (1 is not True)."""
-
-    def fits(value: object) -> bool:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-
-    return Rule(fits, f"choose one of {', '.join(map(repr, choices))}")
+    return Rule(
+        lambda value: any(type(value) is type(choice) and value == choice for choice in choices),
+        f"choose one of {', '.join(map(repr, choices))}",
+    )
 
 
 def in_interval(fits: Callable[[float], bool], name: str) -> Rule:
     """A number of an interval, for example `in_interval(lambda q: 0 <= q < 0.5, "[0, 1/2)")`."""
-
-    def inside(numbers: np.ndarray) -> bool:
-        return all(fits(float(number)) for number in np.ravel(numbers))
-
-    return Rule(lambda value: _numbers(value, inside), f"must lie in {name}")
+    return Rule(lambda value: _numbers(value, lambda a: all(map(fits, np.ravel(a).tolist()))), f"must lie in {name}")
 
 
 def instance_of(kinds: type | tuple[type, ...], needs: str) -> Rule:
@@ -190,14 +176,11 @@ class Staircase:
 
 Size = int | Staircase | None
 
-SIZE = Rule(
-    lambda value: isinstance(value, Staircase) or COUNT.fits(value),
-    "needs a whole number >= 1, an hx.Staircase of them, or None for the default",
-)
 SIZE_GIVEN = Rule(
-    lambda value: value is not None and SIZE.fits(value),
+    lambda value: isinstance(value, Staircase) or COUNT_GIVEN.fits(value),
     "needs a whole number >= 1, or an hx.Staircase of them; leave it out for the default",
 )
+SIZE = Rule(_or_none(SIZE_GIVEN.fits), "needs a whole number >= 1, an hx.Staircase of them, or None for the default")
 
 
 def size_at(size: Size, step: int) -> int | None:

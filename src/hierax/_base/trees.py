@@ -100,6 +100,11 @@ def relaxed_promotion() -> Iterator[None]:
         yield
 
 
+def is_key(leaf: object) -> bool:
+    """Whether something is an array of random keys."""
+    return jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+
+
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point leaf of the tree is finite (one pass over each leaf)."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
@@ -116,7 +121,7 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """`new` where the condition holds, else `old`, leaf by leaf (random keys never change and are kept)."""
 
     def pick(a: Array, b: Array) -> Array:
-        return b if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jax.lax.select(condition, a, b)
+        return b if is_key(a) else jax.lax.select(condition, a, b)
 
     return jax.tree.map(pick, new, old)
 

@@ -28,12 +28,12 @@ from hierax._base.trees import Infinite, on_device
 from hierax._compile import tracing
 from hierax._compile.placement import Placement
 from hierax._compile.tracing import Function, Hoisted, Keyed, MissingTrace, Place, Trace, trace_function
-from hierax._problem.problem import Problem, nothing
+from hierax._problem.problem import CONSTRAINTS, Problem, nothing
 from hierax._problem.samples import AbstractSource, Sampler
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
-FUNCTIONS = ("upper", "lower", "constraints", "equalities", "upper_constraints")
+FUNCTIONS = ("upper", "lower", *CONSTRAINTS)
 
 # -- calls taken apart ------------------------------------------------------------------------------------------------
 

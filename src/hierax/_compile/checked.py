@@ -4,6 +4,7 @@ Every error names the argument, what it got and what to do. What a method or a s
 `_run.prepare`.
 """
 
+import functools
 import warnings
 
 import equinox as eqx
@@ -12,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import HieraxWarning, InputError, warn
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
-from hierax._problem.problem import Problem
-
-CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
+from hierax._problem.problem import CONSTRAINTS, Problem
 
 
 def check_problem(problem: object) -> None:
@@ -41,19 +40,6 @@ def check_problem(problem: object) -> None:
                 f"Problem({name}): needs hx.Finite(arrays), hx.Sampler(draw), hx.Stream(iterable) or None, got "
                 f"{type(source).__name__}. Arrays go in as hx.Finite(arrays)."
             )
-
-
-def check_set(name: str, convex_set: PyTree, tree: PyTree) -> None:
-    """Refuse a set that does not fit its variable; `tree` holds arrays or their shapes."""
-    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)
-    try:
-        landed = eqx.filter_eval_shape(sets.project, convex_set, one)
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"Problem({name}_set): does not fit {name}0 of structure {jax.tree.map(lambda a: a.shape, one)}: {error}"
-        ) from error
-    if jax.tree.map(lambda a: a.shape, landed) != jax.tree.map(lambda a: a.shape, one):
-        raise InputError(f"Problem({name}_set): bounds do not broadcast to the shape of {name}0.")
 
 
 def batch_shape(bound: Bound, name: str, n: int) -> PyTree:
@@ -101,23 +87,31 @@ def _check_dtype(name: str, got: jnp.dtype, expected: jnp.dtype) -> None:
         )
 
 
-def into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool = False) -> PyTree:
-    """The start projected on its set, with a warning where that moves it; with `many`, along a leading axis."""
+def into_sets(problem: Problem, x: PyTree, y: PyTree, many: bool = False) -> tuple[PyTree, PyTree]:
+    """The start projected on its sets, with a warning where that moves it; with `many`, along a leading axis."""
+    return _into_set("x", problem.x_set, x, many), _into_set("y", problem.y_set, y, many)
+
+
+def _into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> PyTree:
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[many:], a.dtype), tree)
+    shapes = jax.tree.map(jnp.shape, one)
+    try:
+        fits = jax.tree.map(jnp.shape, eqx.filter_eval_shape(sets.project, convex_set, one)) == shapes
+    except (ValueError, TypeError) as error:
+        raise InputError(f"Problem({name}_set): does not fit {name}0 of structure {shapes}: {error}") from error
+    if not fits:
+        raise InputError(f"Problem({name}_set): bounds do not broadcast to the shape of {name}0.")
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(tree)):
         raise InputError(f"{name}0: holds NaN or infinite entries; start from a finite point.")
-
-    def land(part: PyTree) -> PyTree:
-        return sets.project(convex_set, part)
-
+    land = functools.partial(sets.project, convex_set)
     landed = jax.vmap(land)(tree) if many else land(tree)
     gap = _farthest(jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), tree, landed))
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
     if gap > np.sqrt(float(jnp.finfo(dtype_of(tree)).eps)) * (1 + _farthest(tree)):  # more than rounding
-        warnings.warn(
+        warn(
             f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
-            HieraxWarning,
-            stacklevel=5,  # the line that called solve
+            above=6,  # the line that called solve
         )
     return landed
 
@@ -134,8 +128,7 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
             check_problem(problem)
             assert isinstance(problem, Problem)
             (x, x_rest), (y, y_rest) = split_variable("x0", x0), split_variable("y0", y0)
-            check_set("x", problem.x_set, x)
-            check_set("y", problem.y_set, y)
+            x, y = into_sets(problem, x, y)
             bound = Bound(problem, x_rest, y_rest)
             shapes = {}
             for name, source in (("zeta", problem.zeta), ("xi", problem.xi)):
@@ -143,8 +136,6 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
                 in_files = isinstance(source, samples.FiniteFiles)
                 shapes[name] = source.shapes(n) if in_files else batch_shape(bound, name, n)
             check_functions(bound, x, y, shapes)
-            into_set("x", problem.x_set, x)
-            into_set("y", problem.y_set, y)
         except (InputError, HieraxWarning) as objection:
             return str(objection)
     return None

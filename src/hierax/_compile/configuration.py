@@ -19,7 +19,6 @@ of date. It only grows: delete it whenever you like.
 import functools
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,7 +30,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.imports import lazy
 from hierax._base.trees import on_device
 
@@ -195,7 +194,7 @@ def cache_where_the_environment_says() -> None:
         try:
             cache(folder)
         except InputError as error:
-            warnings.warn(f"{VARIABLE}: {error}; programs are not kept.", HieraxWarning, stacklevel=3)
+            warn(f"{VARIABLE}: {error}; programs are not kept.", above=2)
 
 
 def default_folder() -> Path:

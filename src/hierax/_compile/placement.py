@@ -6,17 +6,15 @@ where there is one, everything else lies on every device. What an axis does not 
 """
 
 import dataclasses
-import warnings
 from typing import TypeGuard
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.trees import on_device
+from hierax._base.errors import InputError, warn
+from hierax._base.trees import is_key, on_device
 
 DATA, MODEL = "data", "model"
 EVERYWHERE = PartitionSpec()
@@ -94,7 +92,7 @@ class Placement:
     def _moved(self, leaf: Array | np.ndarray, sharding: NamedSharding) -> Array:
         if not self.mesh.is_multi_process:
             return jax.device_put(leaf, sharding)
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             numbers = np.asarray(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(self._moved(numbers, self.of(())), impl=jax.random.key_impl(leaf))
         whole = read(leaf)
@@ -149,24 +147,11 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
             found[leaf.shape] = PartitionSpec(*first, *[None] * (dividing[0] - many), MODEL)
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
-        _say(
-            f"the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on every one."
+        warn(
+            f"mesh: the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on "
+            "every one."
         )
     return tuple(found.items())
-
-
-def say_what_is_not_spread(placement: Placement, sizes: dict[str, int]) -> None:
-    """Warn of sizes (by what they are) that the mesh's axis does not divide."""
-    uneven = [f"{size} {name}" for name, size in sizes.items() if size % placement.parts]
-    if uneven:
-        _say(
-            f"{placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every device "
-            f"computes all of them. Choose multiples of {placement.parts}."
-        )
-
-
-def _say(text: str) -> None:
-    warnings.warn(f"mesh: {text}", HieraxWarning, stacklevel=2)
 
 
 def at_home(tree: PyTree) -> PyTree:
@@ -175,7 +160,7 @@ def at_home(tree: PyTree) -> PyTree:
     def home(leaf: Array) -> Array:
         if not isinstance(leaf, jax.Array) or not isinstance(leaf.sharding, NamedSharding):
             return leaf
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             return jax.random.wrap_key_data(home(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
         return on_device(read(leaf))
 

@@ -29,13 +29,6 @@ from hierax._base.trees import on_device, shape_of
 from hierax._compile.placement import Placement
 
 Function = Callable[..., PyTree]
-NUMPY = (
-    "it hands a traced value to NumPy, or to float() or int(), which need numbers: use jax.numpy in the place of numpy "
-    "(import jax.numpy as jnp), and keep results as arrays. "
-)
-BRANCH = (
-    "it branches on a value (if, while, and, or, min, max): use jnp.where, jnp.minimum, jnp.maximum or jax.lax.cond. "
-)
 
 
 def cure(name: str, function: Function, arguments: int, error: Exception) -> str:
@@ -46,9 +39,15 @@ def cure(name: str, function: Function, arguments: int, error: Exception) -> str
         batch = " (the batch is None where nothing is sampled)" if arguments == 3 else ""
         return f"it is always called as {call}, so it must take {arguments} arguments{batch}. "
     if isinstance(error, jax.errors.TracerBoolConversionError):
-        return BRANCH
+        return (
+            "it branches on a value (if, while, and, or, min, max): use jnp.where, jnp.minimum, jnp.maximum or "
+            "jax.lax.cond. "
+        )
     if isinstance(error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError):
-        return NUMPY
+        return (
+            "it hands a traced value to NumPy, or to float() or int(), which need numbers: use jax.numpy in the place "
+            "of numpy (import jax.numpy as jnp), and keep results as arrays. "
+        )
     return ""
 
 

@@ -26,11 +26,10 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
 from hierax._math.lower_level import Layout, LowerSolution, layout_of
 from hierax._problem import sets
-from hierax._problem.problem import Multipliers, Problem, Rows
+from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
 
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
-CONSTRAINTS = "constraints", "equalities", "upper_constraints"
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
 
 

@@ -17,7 +17,7 @@ from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import CONSTRAINTS, Data, Float64Problem, standard_error
+from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
@@ -31,7 +31,7 @@ from hierax._lower.exact import Exact
 from hierax._lower.linear import OutOfTime, Stop
 from hierax._math import hypergradient as implicit
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, level_at, row_names
-from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem
 
 
 @in_own_configuration

@@ -10,7 +10,6 @@ The parts of SALVF's outer step: its state, the set of z, how y follows and x ke
 """
 
 import dataclasses
-import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import NEGLIGIBLE
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.settings import is_transformation, size_at, stage_of, values_of
 from hierax._base.trees import dtype_of, select, size
 from hierax._judge.psi import Penalty
@@ -207,11 +206,10 @@ class SALVF(SALVFSettings):
                 "Stream or files."
             )
         if isinstance(self.direction, Storm) and self.direction.schedule == "paper":
-            warnings.warn(
+            warn(
                 'Storm(schedule="paper"): the printed beta_k = beta alpha_k^2 falls below 5 c1 alpha_k in a long run, '
                 "and the recursion is then unstable even without noise; the default schedule is not.",
-                HieraxWarning,
-                stacklevel=8,  # the line that called solve
+                above=7,  # the line that called solve
             )
 
     def staged(self, step: int) -> tuple["SALVF", int]:

@@ -1,6 +1,7 @@
 """The bilevel problem as the user states it, and in words: its functions, its sets, where its samples come from."""
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ def _one_set(one: object) -> str:
 def _bound(bound: PyTree) -> str:
     """A bound in words: one number where it is the same for all entries."""
     numbers = np.unique(numbers_of(bound))
-    return shown(numbers) if numbers.size == 1 else shown(bound)
+    return shown(numbers if numbers.size == 1 else bound)
 
 
 def source_text(source: object) -> str:
@@ -137,6 +138,10 @@ class Multipliers(NamedTuple):
     upper: PyTree
 
 
+CONSTRAINTS = ("constraints", "equalities", "upper_constraints")
+"""The functions of a problem whose multipliers `Multipliers` has, in its order."""
+
+
 def nothing(x: PyTree, y: PyTree) -> None:
     """The constraint function of a problem without constraints: an empty tree."""
 
@@ -185,7 +190,7 @@ class Problem(eqx.Module):
 
     def __post_init__(self) -> None:
         """None means: no constraint, the whole space."""
-        for name in ("constraints", "equalities", "upper_constraints"):
+        for name in CONSTRAINTS:
             if getattr(self, name) is None:
                 setattr(self, name, nothing)
         for name in ("x_set", "y_set"):
@@ -227,12 +232,9 @@ def is_streamed(problem: Problem) -> bool:
 def scaled(problem: Problem, scales: Multipliers) -> Problem:
     """The same problem with every constraint divided by its scale."""
 
-    def divide(values: PyTree, by: PyTree) -> PyTree:
-        return jax.tree.map(lambda value, scale: value / scale, values, by)
+    def divided(function: Callable[[PyTree, PyTree], PyTree], scale: PyTree) -> Callable[[PyTree, PyTree], PyTree]:
+        return lambda x, y: jax.tree.map(operator.truediv, function(x, y), scale)
 
-    return dataclasses.replace(
-        problem,
-        constraints=lambda x, y: divide(problem.constraints(x, y), scales.inequalities),
-        equalities=lambda x, y: divide(problem.equalities(x, y), scales.equalities),
-        upper_constraints=lambda x, y: divide(problem.upper_constraints(x, y), scales.upper),
-    )
+    pairs = zip(CONSTRAINTS, scales, strict=True)
+    parts: dict[str, Any] = {name: divided(getattr(problem, name), scale) for name, scale in pairs}
+    return dataclasses.replace(problem, **parts)

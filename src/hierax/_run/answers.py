@@ -7,6 +7,7 @@ A variable that is one array is a number or nested lists; a tree is an object wi
 ("layers.0.weight"). Only x and y must be there. docs/guides/verify.md tells the rest.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +27,8 @@ from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE, SURE
 from hierax._judge.point import judge_point
-from hierax._problem.problem import Multipliers, Problem
-from hierax._run.checkpoints import hash_of_json
-from hierax._run.identity import Fingerprint, fingerprint
+from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem
+from hierax._run.prepare import Fingerprint, fingerprint
 from hierax._run.solution import Solution, answer_fields
 
 SAME_VALUE_SHARE = FINE  # difference of F to the claimed one, relative to 1 + |F|
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         claimed: F as the file has it; None: not stated.
         problem_hash: hash of the problem that it answers; None: not stated.
         jax: version of JAX that this hash was made with.
-        sha256: hash of its JSON.
+        sha256: hash of its JSON, whatever the order of its keys and its spaces.
     """
 
     x: PyTree
@@ -92,7 +92,7 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
         None if claimed is None else float(_numbers("F", claimed, ())),
         stated.get("sha256"),
         stated.get("jax"),
-        hash_of_json(content),
+        hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest(),
     )
 
 
@@ -120,8 +120,7 @@ def _multipliers(given: object, problem: Problem, x: PyTree, y: PyTree) -> Multi
     if given is None:
         return None
     found, trees = _object("multipliers", given), []
-    stated = (problem.constraints, problem.equalities, problem.upper_constraints)
-    functions = dict(zip(Multipliers._fields, stated, strict=True))
+    functions = {name: getattr(problem, of) for name, of in zip(Multipliers._fields, CONSTRAINTS, strict=True)}
     if set(found) - set(functions):
         raise InputError(f"multipliers: does not know {sorted(set(found) - set(functions))[0]!r}.")
     for name, function in functions.items():

@@ -32,6 +32,7 @@ from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
 from hierax._base.settings import NEVER, is_number, is_whole
+from hierax._base.trees import is_key
 from hierax._compile.bound import Bound
 from hierax._judge.psi import Penalty
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
@@ -225,14 +226,9 @@ def progress_bar(wanted: bool | None, news: News, total: int, unit: str) -> Iter
     if wanted is False or not _on_a_terminal(wanted):
         yield tell
         return
-    columns = (
-        rich_progress.TextColumn("hierax"),
-        rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TimeRemainingColumn(),
-        rich_progress.TextColumn("{task.fields[text]}"),
-    )
-    with rich_progress.Progress(*columns, console=rich_console.Console(stderr=True), transient=True) as bar:
+    columns = (rich_progress.BarColumn(), rich_progress.MofNCompleteColumn(), rich_progress.TimeRemainingColumn())
+    console = rich_console.Console(stderr=True)
+    with rich_progress.Progress("hierax", *columns, "{task.fields[text]}", console=console, transient=True) as bar:
         task = bar.add_task("", total=total, text="")
 
         def show(done: int, record: Numbers | None) -> None:
@@ -307,9 +303,6 @@ class State(NamedTuple):
         return self.method.psi_penalty(self.run.state)
 
 
-Seed = int | PRNGKeyArray
-
-
 @dataclasses.dataclass(frozen=True)
 class Call:
     """What `solve` was asked for beside the problem, the start and the method; None: not said.
@@ -321,7 +314,7 @@ class Call:
 
     max_steps: int | None = None
     seconds: float | None = None
-    seed: Seed = 0
+    seed: int | PRNGKeyArray = 0
     tol: float | None = None
     record_every: int | None = None
     callback: Callable[[Info], object] | None = None
@@ -352,7 +345,7 @@ class Call:
             object.__setattr__(self, "callback", Guarded(self.callback))
         if self.state is not None and not isinstance(self.state, State):
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
-        if not (is_whole(self.seed) and 0 <= self.seed <= np.iinfo(np.int64).max) and not _is_key(self.seed):
+        if not (is_whole(self.seed) and 0 <= self.seed <= np.iinfo(np.int64).max) and not is_key(self.seed):
             raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
         for name in ("max_steps", "record_every", "seed"):
             if isinstance(getattr(self, name), np.integer):
@@ -368,14 +361,11 @@ class Call:
 
     def arguments(self) -> dict[str, object]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
-        names = ("max_steps", "seconds", "tol", "record_every")
-        given: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in ("max_steps", "seconds", "tol", "record_every")}
         given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
-        if self.output != "last":
-            given["output"] = self.output
-        if self.state is not None:
-            given["state"] = "goes on from an earlier run"
-        return given
+        given["output"] = None if self.output == "last" else self.output
+        given["state"] = None if self.state is None else "goes on from an earlier run"
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def callback_error(self) -> BaseException | None:
@@ -402,17 +392,13 @@ class Call:
         return self.record_every or max(1, self.steps // DEFAULT_RECORDS)
 
 
-def _is_key(seed: object) -> bool:
-    return isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
-
-
 def start_keys(seed: Array | PRNGKeyArray, count: int | None) -> PRNGKeyArray:
     """The key of a single run (start 0 of its seed), or those of `count` starts; a key given as seed is used as is
     (many starts: one key each, or one that is folded). Part of a compiled program.
     """
-    if _is_key(seed) and (count is None or seed.shape == (count,)):
+    if is_key(seed) and (count is None or seed.shape == (count,)):
         return seed
-    base = seed if _is_key(seed) else jax.random.key(seed)
+    base = seed if is_key(seed) else jax.random.key(seed)
     if count is None:
         return jax.random.fold_in(base, 0)
     return jax.vmap(lambda i: jax.random.fold_in(base, i))(jnp.arange(count))

@@ -4,9 +4,9 @@ Whoever does a piece of work asks for its record first (`Notes.take`), and leave
 one record, which it replaces as it goes; a search leaves one for every piece that is done. Without a folder nothing is
 kept.
 
-Each checkpoint is a folder of its own, arrays.npz and checkpoint.json, and the newest two are kept. It is written under
-another name, flushed to the disk and renamed, so that a process may be killed at any moment; hashes inside tell a
-damaged one. Names of files come from here alone, never from what is read.
+Each checkpoint is one file, NumPy's .npz with JSON as its first entry, and the newest two are kept. It is written under
+another name, flushed to the disk and renamed, so that a process may be killed at any moment; the checksums inside tell
+a damaged one. Names of files come from here alone, never from what is read.
 
 Values are kept as JSON and plain arrays. No pickle: reading runs nothing. Numbers, texts, lists, tuples, dictionaries,
 NumPy arrays and bytes come back as they were; of named tuples and data classes those whose types the reader names.
@@ -18,10 +18,10 @@ place where arrays leave the devices, `placed` the one where they return to them
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -31,23 +31,20 @@ import os
 import re
 import shutil
 import time
-import warnings
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.errors import HieraxWarning, InputError
-from hierax._base.files import UNFINISHED, FolderLock, Json, flush_folder, move_folder_into_place, remove_folder
+from hierax._base.errors import InputError, warn
+from hierax._base.files import FolderLock, Json, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
-from hierax._base.trees import on_device
+from hierax._base.trees import is_key, on_device
 from hierax._compile.placement import read
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -78,72 +75,64 @@ def unpacked(found: Packed, types: Iterable[type] = ()) -> Any:
     return _put_together(found.content, found.arrays, {one.__name__: one for one in types})
 
 
-def to_bytes(value: object) -> bytes:
-    """A value in one piece."""
-    content, arrays = packed(value)
-    text = np.frombuffer(json.dumps(content, allow_nan=False).encode(), np.uint8)
-    whole = io.BytesIO()
-    np.savez(whole, text, *arrays, allow_pickle=False)
-    return whole.getvalue()
+def save(file: BinaryIO, found: Packed) -> None:
+    """Write a value that was taken apart into a file, as one .npz."""
+    text = np.frombuffer(json.dumps(found.content, indent=1).encode(), np.uint8)
+    np.savez(file, text, *found.arrays, allow_pickle=False)
 
 
-def from_bytes(whole: bytes, types: Iterable[type] = ()) -> Any:
-    """What `to_bytes` was given."""
-    with np.load(io.BytesIO(whole), allow_pickle=False) as stored:
+def load(file: BinaryIO) -> Packed:
+    """What was saved in a file."""
+    with np.load(file, allow_pickle=False) as stored:
         text, *arrays = (stored[name] for name in stored.files)
-    return unpacked(Packed(json.loads(text.tobytes()), arrays), types)
+    return Packed(json.loads(text.tobytes()), arrays)
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
+    apart = functools.partial(_taken_apart, arrays=arrays)
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode("ascii")}
+        return {"bytes": value.decode("latin-1")}
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             raise InputError("an array of Python objects cannot be kept in a checkpoint.")
         arrays.append(value)
         return {"array": len(arrays) - 1}
     if isinstance(value, list):
-        return [_taken_apart(entry, arrays) for entry in value]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = dict(zip(value._fields, value, strict=True))
+        return [apart(entry) for entry in value]
+    if isinstance(value, dict):
+        return {"dict": [apart(list(pair)) for pair in value.items()]}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        fields = value._asdict()
+    elif isinstance(value, tuple):
+        return {"tuple": apart(list(value))}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-    elif isinstance(value, tuple):
-        return {"tuple": [_taken_apart(entry, arrays) for entry in value]}
-    elif isinstance(value, dict):
-        return {"dict": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
     else:
         raise InputError(f"a {type(value).__name__} cannot be kept in a checkpoint.")
-    return {"type": type(value).__name__, "fields": {name: _taken_apart(part, arrays) for name, part in fields.items()}}
+    return {type(value).__name__: {name: apart(part) for name, part in fields.items()}}
 
 
-def _put_together(content: object, arrays: list[np.ndarray], types: dict[str, type]) -> object:
+def _put_together(content: Any, arrays: list[np.ndarray], types: dict[str, type]) -> Any:
+    together = functools.partial(_put_together, arrays=arrays, types=types)
     if isinstance(content, list):
-        return [_put_together(entry, arrays, types) for entry in content]
+        return [together(entry) for entry in content]
     if not isinstance(content, dict):
         return content
-    if "type" in content:
-        fields = {name: _put_together(part, arrays, types) for name, part in content["fields"].items()}
-        return types[content["type"]](**fields)
     ((kind, inside),) = content.items()
     match kind:
-        case "float":
-            return float(inside)
         case "bytes":
-            return base64.b64decode(inside)
+            return inside.encode("latin-1")
         case "array":
             return arrays[inside]
         case "tuple":
-            return tuple(_put_together(entry, arrays, types) for entry in inside)
+            return tuple(together(inside))
         case "dict":
-            return {_put_together(a, arrays, types): _put_together(b, arrays, types) for a, b in inside}
-    raise InputError(f"unknown entry {kind!r} in a checkpoint.")
+            return dict(together(inside))
+    return types[kind](**{name: together(part) for name, part in inside.items()})
 
 
 class Gathered(NamedTuple):
@@ -157,7 +146,7 @@ class Gathered(NamedTuple):
 def gathered(tree: PyTree) -> Gathered:
     """Copies of the arrays and numbers of a tree, on the host: a run overwrites its own."""
     named = _stored(tree)
-    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if _is_key(leaf)}
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in named if is_key(leaf)}
     return Gathered([name for name, _ in named], [np.array(_to_numpy(leaf)) for _, leaf in named], keys)
 
 
@@ -180,17 +169,6 @@ def placed(found: Gathered, like: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: next(restored) if _is_stored(leaf) else leaf, like)
 
 
-def hash_of_json(content: Mapping[str, Json]) -> str:
-    """The hash of what a file of JSON holds, whatever the order of its keys and its spaces.
-
-    Examples:
-        >>> hash_of_json({"x": 1.0, "y": [2.0]}) == hash_of_json({"y": [2.0], "x": 1.0})
-        True
-    """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def hash_of_arrays(tree: PyTree) -> str:
     """The hash of the structure of a tree and of its numbers, without a copy of them."""
     whole = hashlib.sha256()
@@ -210,40 +188,35 @@ def _is_stored(leaf: object) -> bool:
     return eqx.is_array_like(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _is_key(leaf: object) -> bool:
-    return jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
-
-
 def _to_numpy(leaf: PyTree) -> np.ndarray:
     """The numbers of an array, or of a random key, without a copy where they are on the host."""
-    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
+    found: np.ndarray = np.asarray(read(jax.random.key_data(leaf) if is_key(leaf) else leaf))
     return found
 
 
 def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree:
     """The stored array as the kind of thing that `leaf` is."""
-    is_key = key is not None and _is_key(leaf)
+    keyed = key is not None and is_key(leaf)
     expected = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
     if array.dtype.kind == "V":  # npz does not know the names of JAX's own types
         array = array.view(expected.dtype)
-    found = jax.random.wrap_key_data(on_device(array), impl=key) if is_key else array
+    found = jax.random.wrap_key_data(on_device(array), impl=key) if keyed else array
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise InputError(
             f"checkpoint: {name} has shape {found.shape} and dtype {found.dtype}, this problem needs {expected.shape} "
             f"and {expected.dtype}. Resume with the problem that it was made with."
         )
-    if is_key:
+    if keyed:
         return found
     return type(leaf)(array) if isinstance(leaf, bool | int | float) else on_device(array)
 
 
 # -- the folder -------------------------------------------------------------------------------------------------------
 
-FORMAT = "hierax checkpoint 4"
+FORMAT = "hierax checkpoint 5"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 NAME = re.compile(r"checkpoint-(\d{8})")
-ARRAYS, CONTENT = "arrays.npz", "checkpoint.json"
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
 
 logger = logging.getLogger("hierax")
@@ -265,10 +238,6 @@ class Checkpoint(NamedTuple):
     records: dict[str, Packed]
 
 
-class Damaged(Exception):
-    """A checkpoint that is not what was written."""
-
-
 def numbers_in(path: Path) -> list[int]:
     """The numbers of the checkpoints in a folder, in their order; none where there is no such folder."""
     with contextlib.suppress(OSError):
@@ -281,8 +250,8 @@ def clear(path: Path) -> None:
     """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
     if path.exists():
         lock = FolderLock(path)
-        for number in numbers_in(path):
-            remove_folder(_place(path, number))
+        for place in (_place(path, number) for number in numbers_in(path)):
+            shutil.rmtree(place) if place.is_dir() else place.unlink()  # those of older formats are folders
         lock.release()
 
 
@@ -301,9 +270,12 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
         place = _place(path, number)
         try:
             return read_checkpoint(place)
-        except Damaged as damage:
+        except InputError:
+            raise
+        except Exception as error:  # a flipped bit may raise almost anything
+            damage = f"{type(error).__name__}: {error}"
             text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
-            warnings.warn(text, HieraxWarning, stacklevel=2)
+            warn(text)
     if numbers:
         raise InputError(
             f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "
@@ -314,58 +286,25 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Add a checkpoint, and remove all but the newest two. Raises OSError; what was there then stays."""
-    place = _place(path, max(numbers_in(path), default=0) + 1)
-    unfinished = place.with_name(place.name + UNFINISHED)
-    try:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        _write_into(unfinished, checkpoint)
-        move_folder_into_place(unfinished, place)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    for number in numbers_in(path)[:-2]:
-        remove_folder(_place(path, number))
-
-
-def _write_into(folder: Path, checkpoint: Checkpoint) -> None:
     records, arrays = packed(checkpoint.records)
-    with open(folder / ARRAYS, "wb+") as file:
-        np.savez(file, *arrays, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
-    content["sha256_of_arrays"] = sha256
-    with open(folder / CONTENT, "w", encoding="utf-8") as text:
-        json.dump({**content, "sha256": hash_of_json(content)}, text, indent=1, allow_nan=False)
-        text.flush()
-        os.fsync(text.fileno())
-    flush_folder(folder)
+    place = _place(path, max(numbers_in(path), default=0) + 1)
+    write_whole(place, lambda file: save(file, Packed(content, arrays)))
+    for number in numbers_in(path)[:-2]:
+        _place(path, number).unlink(missing_ok=True)
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder. Raises `Damaged`."""
-    try:
-        content: dict[str, Any] = json.loads((folder / CONTENT).read_text("utf-8"))
-        if content.pop("sha256") != hash_of_json(content):
-            raise Damaged(f"the hash of {CONTENT} is another one")
-        if content["format"] != FORMAT:
-            raise InputError(f"{folder}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
-        with open(folder / ARRAYS, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != content["sha256_of_arrays"]:
-                raise Damaged(f"the hash of {ARRAYS} is another one")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                arrays = [stored[name] for name in stored.files]
-        records = unpacked(Packed(content["records"], arrays), (Packed,))
-        return Checkpoint(content["identity"], content["versions"], content["progress"], records)
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from error
+def read_checkpoint(place: Path) -> Checkpoint:
+    """The checkpoint in a file. Raises InputError where it has another format, and anything where it is damaged."""
+    content: Any = {"format": "of an older version"}
+    if not place.is_dir():
+        with open(place, "rb") as file:
+            content, arrays = load(file)
+    if content["format"] != FORMAT:
+        raise InputError(f"{place}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
+    records = unpacked(Packed(content["records"], arrays), (Packed,))
+    return Checkpoint(content["identity"], content["versions"], content["progress"], records)
 
 
 # -- the call ---------------------------------------------------------------------------------------------------------
@@ -399,12 +338,11 @@ class Journal:
 
     def share(self, from_first: Callable[[bytes], bytes]) -> None:
         """Of several processes the first has opened the journal: the others get what it took over."""
-        self.records, self.log_lines = from_bytes(from_first(to_bytes((self.records, self.log_lines))), (Packed,))
+        whole = io.BytesIO()
+        save(whole, packed((self.records, self.log_lines)))
+        self.records, self.log_lines = unpacked(load(io.BytesIO(from_first(whole.getvalue()))), (Packed,))
 
     def _take_over(self, path: Path) -> None:
-        for name in os.listdir(path):
-            if name.endswith(UNFINISHED) and NAME.fullmatch(name.removesuffix(UNFINISHED)):
-                shutil.rmtree(path / name, ignore_errors=True)  # left by a process that was killed while it wrote
         found = newest_checkpoint(path)
         if found is None:
             return
@@ -417,11 +355,9 @@ class Journal:
         now = versions()
         older = [f"{name} {was} (now {now.get(name)})" for name, was in found.versions.items() if now.get(name) != was]
         if older:
-            warnings.warn(
+            warn(
                 f"checkpoint={str(path)!r}: was written with {', '.join(older)}: the last digits may differ from those "
-                "of an uninterrupted run.",
-                HieraxWarning,
-                stacklevel=2,
+                "of an uninterrupted run."
             )
         self.records, self._progress = dict(found.records), found.progress
         self.log_lines.append(f"Resumed from the checkpoint {path} ({found.progress}).")
@@ -473,11 +409,9 @@ class Journal:
     def _fail(self, error: Exception) -> None:
         """Say once that what was done is not in the checkpoint."""
         if not self._failed:
-            warnings.warn(
+            warn(
                 f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
-                "every checkpoint_every seconds; the last checkpoint that was written stays.",
-                HieraxWarning,
-                stacklevel=2,
+                "every checkpoint_every seconds; the last checkpoint that was written stays."
             )
         self._failed, self._taken = str(error) or type(error).__name__, time.monotonic()
 

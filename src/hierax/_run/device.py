@@ -54,13 +54,6 @@ class Window(NamedTuple):
     alternating: Residual | None
 
 
-def empty_window(problem: Problem, method: AbstractMethod, state: PyTree, dtype: jnp.dtype) -> Window:
-    """A window that opens at the state."""
-    zero = method.zero_residual(state)
-    sampled = problem.zeta is not None or problem.xi is not None
-    return Window(state.step, jnp.zeros((10,), dtype), zero, method.zero_residual(state) if sampled else None)
-
-
 def added(window: Window, metrics: Metrics, step: Array) -> Window:
     """The window with one more step in it, made from the state at `step`."""
     norms = [jnp.asarray(trees.norm(part), window.numbers.dtype) for part in metrics.residual]
@@ -107,12 +100,8 @@ def _joint(norms: Float[Array, "4"]) -> Scalar:
     return jnp.sqrt(jnp.sum(norms[:3] ** 2))
 
 
-class Answer(NamedTuple):
-    """A candidate for the output."""
-
-    x: PyTree
-    y: PyTree
-    multipliers: Multipliers
+Answer = tuple[PyTree, PyTree, Multipliers]
+"""A candidate for the output: x, y and the multipliers."""
 
 
 class Record(NamedTuple):
@@ -152,12 +141,12 @@ class Run(NamedTuple):
 
 def first_run(problem: Problem, method: AbstractMethod, state: PyTree, output: Output) -> Run:
     """A run before its first step."""
-    dtype = dtype_of(state.point.x, state.point.y)
-    x, y = state.point.x, state.point.y
+    x, y, zero = state.point.x, state.point.y, method.zero_residual(state)
+    sampled, dtype = problem.zeta is not None or problem.xi is not None, dtype_of(x, y)
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=empty_window(problem, method, state, dtype),
+        window=Window(state.step, jnp.zeros((10,), dtype), zero, method.zero_residual(state) if sampled else None),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -179,7 +168,7 @@ def restarted(problem: Problem, method: AbstractMethod, run: Run, output: Output
 
 
 def _answer(problem: Problem, method: AbstractMethod, state: PyTree) -> Answer:
-    return Answer(state.point.x, state.point.y, method.multipliers(problem, state))
+    return state.point.x, state.point.y, method.multipliers(problem, state)
 
 
 def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, tickets: Tickets) -> Run:

@@ -23,21 +23,20 @@ import queue
 import sys
 import threading
 import time
-import warnings
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, PyTreeDef
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from hierax._base.constants import MANY
-from hierax._base.errors import HieraxWarning, InputError
+from hierax._base.errors import InputError, warn
 from hierax._compile.bound import Bound
 from hierax._problem.problem import Problem
 from hierax._problem.samples import FiniteFiles, RowNumbers, Stream, Tickets
@@ -47,12 +46,8 @@ from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 
-Form = tuple[PyTreeDef, tuple[tuple[tuple[int, ...], np.dtype], ...]]
-"""Structure of a batch, and shapes and types of its arrays."""
-
 STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 SILENT_SECONDS = LINE_SECONDS  # without a batch, after which a warning says what the run is waiting for
-FIRST_BATCHES = 5  # whose majority decides the shape
 MAX_WRONG_BATCHES = MANY  # batches of other shapes that are dropped before the stream is given up
 
 
@@ -101,7 +96,7 @@ class Feeder:
         weakref.finalize(self, self._stop.set)
         self._warned_of: set[str] = set()
         self._ended: Exception | None = None  # why there is no further batch
-        self._form: Any = None  # agreed upon when the first batch is asked for
+        self._form = begin.form  # shapes and types of its batches, in words: those of the first
         self._waiting: list[tuple[PyTree, Place]] = []
         self._begin = begin
         self._last: tuple[PyTree, Place] | None = None  # the latest that was taken
@@ -115,7 +110,7 @@ class Feeder:
             return self._begin
         batch, place = self._last
         digest = "" if place.state is not None else hash_of_arrays(batch)
-        return place._replace(form=_shown(self._form), digest=digest)
+        return place._replace(form=self._form, digest=digest)
 
     def close(self) -> None:
         """End the thread; whoever waits for it keeps its patience."""
@@ -139,37 +134,21 @@ class Feeder:
         if waited > SILENT_SECONDS:
             self._warn("silent", f"has given no batch for {SILENT_SECONDS:g} seconds; the run waits for it.")
 
-    def _agree_on_a_form(self) -> None:
-        """The form that most of the first few batches have is the stream's, and the others are dropped.
-
-        Batches wait where they are if the wait for the others is ended: the next run finds them.
-        """
-        try:
-            while len(self._waiting) < FIRST_BATCHES:
-                fetched = self._received(CHUNK_SECONDS if self._waiting else math.inf)
-                if fetched is None:
-                    break
-                self._waiting.append(fetched)
-        except Exhausted:
-            if not self._waiting:
-                raise
-        forms = [_form(batch) for batch, _ in self._waiting]
-        known = [form for form in forms if _shown(form) == self._begin.form]
-        self._form = Counter(known or forms).most_common(1)[0][0]
-        _check_form(self.name, self._form)
-        self._waiting = [fetched for fetched in self._waiting if self._fits(fetched)]
-
-    def _fits(self, fetched: tuple[PyTree, Place]) -> bool:
-        form = _form(fetched[0])
+    def _fits(self, batch: PyTree) -> bool:
+        """Whether a batch has the form of the first one; it is dropped where it has not."""
+        form = _form(batch)
+        if not self._form:
+            _check_batch(self.name, batch)
+            self._form = form
         if form != self._form:
-            self._warn("form", f"a batch of {_shown(form)} was dropped; most have {_shown(self._form)}.")
+            self._warn("form", f"a batch of {form} was dropped; the first had {self._form}.")
         return form == self._form
 
     def _warn(self, about: str, text: str) -> None:
         """Once for everything there is to warn about."""
         if about not in self._warned_of:
             self._warned_of.add(about)
-            warnings.warn(f"Stream {self.name}: {text}", HieraxWarning, stacklevel=2)
+            warn(f"Stream {self.name}: {text}")
 
     # -- many batches -----------------------------------------------------------------------------------------------
 
@@ -182,18 +161,16 @@ class Feeder:
         until = math.inf if wanted is None else time.perf_counter() + CHUNK_SECONDS
         wrong = 0
         try:
-            if self._form is None:
-                self._agree_on_a_form()
             while len(self._waiting) < count:
                 seconds = until - time.perf_counter() if wanted is None or len(self._waiting) < wanted else 0.0
                 fetched = self._received(max(0.0, seconds))
                 if fetched is None:
                     break
-                if self._fits(fetched):
+                if self._fits(fetched[0]):
                     self._waiting.append(fetched)
                     wrong = 0
                 elif (wrong := wrong + 1) == MAX_WRONG_BATCHES:
-                    text = f"gave {MAX_WRONG_BATCHES} batches in a row that do not have {_shown(self._form)}"
+                    text = f"gave {MAX_WRONG_BATCHES} batches in a row that do not have {self._form}"
                     self._ended = _no_batch(self.name, text)
         except Exhausted:
             pass
@@ -250,28 +227,22 @@ def feeder_of(name: str, stream: Stream, patience: Patience | None = None, resto
     return feeder
 
 
-def _form(batch: PyTree) -> Form:
-    """What a compiled program knows of a batch: its structure, and shapes and types of its arrays."""
-    leaves, structure = jax.tree.flatten(batch)
-    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+def _form(batch: PyTree) -> str:
+    """What a compiled program knows of a batch, in words: its structure, and shapes and types of its arrays."""
+    kinds = ", ".join(str(leaf.dtype) for leaf in jax.tree.leaves(batch))
+    return f"shapes {jax.tree.map(np.shape, batch)} ({kinds})"
 
 
-def _check_form(name: str, form: Form) -> None:
-    shapes = [shape for shape, _ in form[1]]
+def _check_batch(name: str, batch: PyTree) -> None:
+    leaves = jax.tree.leaves(batch)
+    shapes = [leaf.shape for leaf in leaves]
     if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
         raise InputError(
             f"Stream {name}: every leaf of a batch needs the same leading axis (the samples); got shapes {shapes}."
         )
-    for _, dtype in form[1]:
+    for dtype in (leaf.dtype for leaf in leaves):
         if dtype.kind not in "biufc" and not hasattr(jax.dtypes, dtype.name):
             raise InputError(f"Stream {name}: a batch must hold numbers, got dtype {dtype}.")
-
-
-def _shown(form: Form) -> str:
-    structure, leaves = form
-    shapes = jax.tree.unflatten(structure, [shape for shape, _ in leaves])
-    kinds = sorted({str(dtype) for _, dtype in leaves})
-    return f"shapes {shapes} ({', '.join(kinds)})"
 
 
 def _no_batch(name: str, text: str) -> Exhausted:

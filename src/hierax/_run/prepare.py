@@ -7,39 +7,52 @@ Several processes may make one run together (`jax.distributed`). Every one execu
 or all of them wait for ever. So whatever a process finds out by itself (the time, Ctrl-C, an answer of a callback, a
 batch that does not come, a refusal of its data) is told to the others at fixed places, and all of them act on the same
 numbers. A run on devices of one process agrees with itself.
+
+What tells one call or problem from another stands here too: of a call each part by name, as a text or a hash; of a
+problem a hash. A checkpoint belongs to problem, data, start, method and settings. Limits of a run (`max_steps`,
+`seconds`) and who watches it are no part of it: a run may go on with others.
+
+Two statements of a problem have the same hash where their functions have the same traces (the text of the jaxprs), the
+same numbers and arrays in them, and the same sets and sources. The text is JAX's own: another version of JAX may write
+another one. Names of variables, comments and files do not matter. Where a part has no such text, there is no hash, and
+a reason.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PyTree
 
-from hierax._base.errors import InputError
+from hierax._base.errors import InputError, warn
 from hierax._base.imports import lazy
 from hierax._base.jaxprs import depends_on_arguments
+from hierax._base.settings import is_number
 from hierax._base.trees import size, split_variable
 from hierax._compile import checked
-from hierax._compile.bound import Bound
+from hierax._compile.bound import FUNCTIONS, Bound, with_rests
 from hierax._compile.configuration import as_answer, doubled, float64
-from hierax._compile.placement import Placement, at_home, placement_of, say_what_is_not_spread
+from hierax._compile.placement import Placement, at_home, placement_of, read
+from hierax._compile.tracing import Function, trace_function
 from hierax._problem import samples, sets
 from hierax._problem.problem import Problem
-from hierax._problem.samples import Finite, FiniteFiles, HostBatches
-from hierax._run.call import Patience
-from hierax._run.checkpoints import hash_of_arrays
+from hierax._problem.samples import TRACED_SAMPLES, AbstractSource, Finite, FiniteFiles, HostBatches, Sampler, Stream
+from hierax._run.call import Call, Patience
+from hierax._run.checkpoints import FUNCTION, HASH, UNKNOWN, hash_of_arrays
 from hierax._run.device import Spread
-from hierax._run.feeding import Exhausted, Feeder, Feeding, FileFeeder, Place, PlannedRows, feeder_of
+from hierax._run.feeding import Exhausted, Feeder, Place, feeder_of
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Batches
 
 MAX_VMAPPED_ENTRIES = MAX_DRAWN_NUMBERS  # starts with more variables than this are stepped one after another
@@ -54,21 +67,13 @@ class Processes:
         owners = {device.process_index for device in mesh.devices.flat} if isinstance(mesh, Mesh) else set()
         self.shared = len(owners) > 1 or (bool(owners) and owners != {jax.process_index()})
         self.count = len(owners) if self.shared else 1
+        self.index = jax.process_index() if self.shared else 0
+        self.first = self.index == 0  # the one that writes, shows and decides
         if self.shared and len(owners) < jax.process_count():
             raise InputError(
                 f"mesh: has devices of {len(owners)} of the {jax.process_count()} processes. Make it of all devices, "
                 'jax.make_mesh((jax.device_count(),), ("data",)), or of this process alone (jax.local_devices()).'
             )
-
-    @property
-    def index(self) -> int:
-        """The number of this one."""
-        return jax.process_index() if self.shared else 0
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that writes, shows and decides."""
-        return self.index == 0
 
     def exchanged(self, *numbers: int) -> np.ndarray:
         """Whole numbers of every process, one row each, known to all: here the processes wait for one another."""
@@ -93,9 +98,6 @@ class Processes:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Work without exchange that may fail: where it fails in one process, all of them leave it with an error."""
-        if not self.shared:
-            yield
-            return
         try:
             yield
         except BaseException:
@@ -247,13 +249,6 @@ class Prepared:
             return batches
         return (self.placement.put_own_rows if self.processes.shared else self.placement.put_rows)(batches, axis)
 
-    def feeding(self, batches: Batches, key: PRNGKeyArray, step: int, patience: Patience) -> Feeding:
-        """What streams and files give to the chunks of a run from a step on; `key`: the run's, which says the rows."""
-        rows = None
-        if self.files:
-            rows = FileFeeder(PlannedRows(self.files, self.bound, batches, key), step, patience)
-        return Feeding(self.feeders, rows, batches.inner, self.on_mesh)
-
     def one_start(self) -> tuple[PyTree, PyTree]:
         """The variables of the first start."""
         return (self.x, self.y) if self.count is None else jax.tree.map(lambda a: a[0], (self.x, self.y))
@@ -273,15 +268,13 @@ class Prepared:
 
     def stated(self, name: str) -> Callable[..., PyTree]:
         """A function of the problem, as the user gave it, of arrays of the variables."""
-        function = getattr(self.problem, name)
-        return lambda x, y, *batch: function(*self.whole(x, y), *batch)
+        return with_rests(getattr(self.problem, name), self.x_rest, self.y_rest)
 
     def few(self, name: str) -> PyTree:
         """The shapes of a small batch of a source; of a stream, those of its batches."""
         source = getattr(self.problem, name)
-        if isinstance(source, samples.Sampler):  # not traced by `bound`: its programs would no longer be known
-            return source.shapes(samples.TRACED_SAMPLES)
-        return _batch_shape(self, name, samples.TRACED_SAMPLES)
+        drawn = isinstance(source, Sampler)  # not traced by `bound`: its programs would no longer be known
+        return source.shapes(TRACED_SAMPLES) if drawn else _batch_shape(self, name, TRACED_SAMPLES)
 
     def places(self) -> dict[str, Place]:
         """Where the streams are: behind the last batch that was taken from each."""
@@ -313,9 +306,6 @@ def prepare(
     with processes.together():
         checked.check_problem(problem)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
-        for name, convex_set, tree in (("x", problem.x_set, x), ("y", problem.y_set, y)):
-            one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if many else a.shape, a.dtype), tree)
-            checked.check_set(name, convex_set, one)
         placement = None if mesh is None else placement_of(mesh, y, count)
         feeders = _checked_sources(problem, mesh, patience, restorable)
         if feeders and restorable and processes.shared:
@@ -323,7 +313,7 @@ def prepare(
                 "checkpoint: a Stream that several processes read cannot be resumed: one of them writes for all and "
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
-        x, y = checked.into_set("x", problem.x_set, x, many), checked.into_set("y", problem.y_set, y, many)
+        x, y = checked.into_sets(problem, x, y, many)
     kinds = {
         f"kind of {name}": f"{type(source).__name__} {getattr(source, 'local', '')}"
         for name, source in _sources(problem).items()
@@ -364,9 +354,9 @@ def _checked_sources(
                 f"Problem({name}): Finite(..., local=True) has this process's rows only. Let the processes run "
                 'together, mesh=jax.make_mesh((jax.device_count(),), ("data",)), with a named method; or read all rows.'
             )
-        if isinstance(source, samples.Sampler):
+        if isinstance(source, Sampler):
             samples.check_draw(name, source)
-        if isinstance(source, samples.Stream):
+        if isinstance(source, Stream):
             try:
                 feeders[name] = feeder_of(name, source, patience, restorable)
                 feeders[name].peek()
@@ -394,7 +384,7 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
         _check_sizes(prepared, asked.batches(problem))
     check_batches_fit(prepared, sizes)
     if prepared.placement is not None:
-        say_what_is_not_spread(prepared.placement, _spread_sizes(prepared, sizes))
+        _say_what_is_not_spread(prepared, prepared.placement, sizes)
 
 
 def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
@@ -430,7 +420,7 @@ def _check_sizes(prepared: Prepared, batches: Batches) -> None:
             raise InputError(f"batch size {n} for {name}, but Problem({name}=None) has no samples; leave it unset.")
         if name in prepared.feeders:
             raise InputError(f"batch_{name}: the Stream given as {name} sets the batch size; leave it unset.")
-        if isinstance(source, samples.Finite | FiniteFiles) and not source.replace and n > source.size:
+        if isinstance(source, Finite | FiniteFiles) and not source.replace and n > source.size:
             raise InputError(f"batch size {n} for {name} exceeds the {source.size} rows of Finite(replace=False).")
 
 
@@ -446,16 +436,211 @@ def _batch_shape(prepared: Prepared, name: str, n: int) -> PyTree:
     return checked.batch_shape(prepared.bound, name, n)
 
 
-def _spread_sizes(prepared: Prepared, batches: Batches) -> dict[str, int]:
-    """What the mesh spreads, by name, each with how many there are."""
-    if prepared.count is not None:
-        return {"starts": prepared.count}
+def _say_what_is_not_spread(prepared: Prepared, placement: Placement, batches: Batches) -> None:
+    """Warn of sizes that the mesh's axis does not divide."""
     problem = prepared.bound.problem
-    sizes = {f"rows of {name}": s.size for name, s in _sources(problem).items() if isinstance(s, samples.Finite)}
-    if problem.zeta is not None:
-        sizes["samples of zeta in a batch"] = batches.zeta
-    if problem.xi is not None:
-        sizes["samples of xi in a batch"] = batches.xi
-        if batches.inner:
-            sizes["samples of xi in an inner batch"] = batches.inner_size
-    return sizes
+    sizes = {f"rows of {name}": one.size for name, one in _sources(problem).items() if isinstance(one, Finite)}
+    sizes["samples of zeta in a batch"] = 0 if problem.zeta is None else batches.zeta
+    sizes["samples of xi in a batch"] = 0 if problem.xi is None else batches.xi
+    sizes["samples of xi in an inner batch"] = 0 if problem.xi is None or not batches.inner else batches.inner_size
+    sizes = sizes if prepared.count is None else {"starts": prepared.count}
+    uneven = [f"{size} {name}" for name, size in sizes.items() if size % placement.parts]
+    if uneven:
+        warn(
+            f"mesh: {placement.parts} devices along {placement.data!r} do not divide {' and '.join(uneven)}: every "
+            f"device computes all of them. Choose multiples of {placement.parts}."
+        )
+
+
+# -- what tells calls apart -------------------------------------------------------------------------------------------
+
+
+def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]:
+    """The parts of a call by name; `asked`: the method, None for that of the state to go on from."""
+    problem, (x, y) = prepared.problem, prepared.one_start()
+    batches = {"upper": (prepared.few("zeta"),), "lower": (prepared.few("xi"),)}
+    found = {
+        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ())))
+        for name in FUNCTIONS
+    }
+    found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
+    for name in ("zeta", "xi"):
+        source = getattr(problem, name)
+        text = _source(name, source)
+        found[f"data {name}"] = (
+            HASH + prepared.processes.hash_of_all(text) if samples.is_spread_over_processes(source) else text
+        )
+    found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
+    found["method"] = type(asked).__name__ if asked is not None else "that of the state"
+    if dataclasses.is_dataclass(asked):
+        names = [field.name for field in dataclasses.fields(asked) if field.name != "seconds"]  # a limit of `Auto`
+        found |= {f"method setting {name}": described(getattr(asked, name)) for name in names}
+    seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()
+    return found | {
+        "seed": str(seed),
+        "output": call.output,
+        "tol": str(call.tol),
+        "record_every": str(call.record_every),
+        "state": "none" if call.state is None else hash_of_arrays(call.state.run),
+        "starts": "one" if prepared.count is None else str(prepared.count),
+    }
+
+
+def _source(name: str, source: object) -> str:
+    if isinstance(source, Stream):
+        return UNKNOWN
+    if isinstance(source, FiniteFiles):
+        return source.fingerprint()
+    if isinstance(source, Sampler):
+        draw = hash_of_function(f"{name}.draw", source.draw, (jax.random.key(0), TRACED_SAMPLES))
+        return f"{draw} {hash_of_arrays(source.exact)}" if draw != UNKNOWN else UNKNOWN
+    return described(source)
+
+
+def described(value: object, around: tuple[object, ...] = ()) -> str:
+    """A setting as a text that tells it from others: numbers as they are, functions by what they are made of.
+
+    `around`: what the value is part of; a function may close over itself.
+    """
+    if value is None or isinstance(value, bool | str):
+        return str(value)
+    if is_number(value):
+        return repr(float(value)) if np.asarray(value).dtype.kind == "f" else repr(int(value))
+    if isinstance(value, np.ndarray | jax.Array):
+        return hash_of_arrays(value)
+    if any(value is one for one in around):
+        return type(value).__name__
+    inside = functools.partial(described, around=(*around, value))
+    if isinstance(value, types.FunctionType):
+        made_of = " ".join(_made_of(value, inside))
+        return f"{value.__qualname__}({hashlib.sha256(made_of.encode()).hexdigest()[:12]})"
+    if isinstance(value, functools.partial):
+        return f"partial({inside(value.func)}, {inside(value.args)}, {inside(value.keywords)})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [f"{field.name}={inside(getattr(value, field.name))}" for field in dataclasses.fields(value)]
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {inside(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(inside, value))})"
+    return type(value).__name__
+
+
+def _made_of(function: types.FunctionType, inside: Callable[[object], str]) -> Iterator[str]:
+    """A function's code, its defaults and what it closes over."""
+    code = function.__code__
+    yield code.co_code.hex()
+    yield from (repr(one) for one in code.co_consts if not isinstance(one, types.CodeType))
+    yield from (*code.co_names, inside(function.__defaults__))
+    for cell in function.__closure__ or ():
+        try:
+            yield inside(cell.cell_contents)
+        except ValueError:  # not set yet
+            yield "empty"
+
+
+# -- the hash of a problem ---------------------------------------------------------------------------------------------
+
+
+class Fingerprint(NamedTuple):
+    """The hash of a problem in hexadecimal digits, or None and the reason why there is none."""
+
+    sha256: str | None
+    why: str = ""
+
+
+class _NoText(Exception):
+    """A part of a problem that its text does not determine."""
+
+
+def fingerprint(problem: Problem, x: PyTree, y: PyTree) -> Fingerprint:
+    """The hash of a problem of variables shaped like x and y (their values do not matter).
+
+    Examples:
+        >>> import hierax as hx
+        >>> def stated(slope):
+        ...     return hx.Problem(upper=lambda x, y, zeta: (x - y) ** 2, lower=lambda x, y, xi: (y - slope * x) ** 2)
+        >>> one, same, other = (fingerprint(stated(slope), 0.0, 0.0).sha256 for slope in (2.0, 2.0, 3.0))
+        >>> one == same, one == other, len(one)
+        (True, False, 64)
+    """
+    try:
+        with float64(), jax.numpy_dtype_promotion("standard"):
+            return Fingerprint(_hash_of(_parts(problem, x, y)))
+    except _NoText as reason:
+        return Fingerprint(None, str(reason))
+
+
+def hash_of_function(name: str, function: Function, args: tuple[PyTree, ...]) -> str:
+    """The hash of what a function computes on arguments shaped like `args` and of the data that it closes over;
+    `UNKNOWN` where its trace does not determine that.
+    """
+    try:
+        return HASH + _hash_of(_traced(name, function, args))
+    except _NoText:
+        return UNKNOWN
+
+
+def _hash_of(parts: Iterator[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())  # of parts: where one ends is part of it
+    return whole.hexdigest()
+
+
+def _parts(problem: Problem, x: PyTree, y: PyTree) -> Iterator[bytes]:
+    (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
+    x, y = doubled((x, y))
+    batches = {"upper": (_batch("zeta", problem.zeta),), "lower": (_batch("xi", problem.xi),)}
+    for name in FUNCTIONS:
+        yield from _traced(name, with_rests(getattr(problem, name), x_rest, y_rest), (x, y, *batches.get(name, ())))
+    for name in ("x_set", "y_set"):
+        yield from _tree(name, getattr(problem, name))
+    for name in ("zeta", "xi"):
+        yield from _hashed_source(name, getattr(problem, name))
+
+
+def _traced(name: str, function: Function, args: tuple[PyTree, ...]) -> Iterator[bytes]:
+    """The text of a function's trace and the bytes of every array that it closes over, its numbers among them."""
+    trace, arrays = trace_function(name, function, function, args, lambda identity: None)
+    _, identity, *texts = cast(tuple[PyTree, ...], trace.key)
+    if not isinstance(identity, str):
+        raise _NoText(f"{name} calls back to Python, or closes over arrays inside of loops or derivative rules")
+    yield "\n".join([name, identity, *map(str, texts)]).encode()
+    for array in arrays:
+        yield _bytes(read(array))
+
+
+def _bytes(array: np.ndarray) -> bytes:
+    """Shape, kind and numbers, the same on every machine."""
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    return f"{array.dtype.name}{array.shape}".encode() + little.tobytes()
+
+
+def _tree(name: str, tree: PyTree) -> Iterator[bytes]:
+    """The structure of a tree of sets or data, and its numbers in double precision."""
+    leaves, structure = jax.tree.flatten(tree)
+    text = str(structure)
+    if " at 0x" in text or not all(map(eqx.is_array_like, leaves)):
+        raise _NoText(f"{name} holds functions")
+    yield f"{name}\n{text}".encode()
+    for leaf in leaves:
+        numbers = np.asarray(leaf)
+        yield _bytes(numbers.astype(np.float64) if numbers.dtype.kind in "fiub" else numbers)
+
+
+def _batch(name: str, source: AbstractSource | None) -> PyTree:
+    """A batch of a source as shapes."""
+    if source is None:
+        return None
+    if isinstance(source, Finite | Sampler):
+        return source.shapes(TRACED_SAMPLES)
+    raise _NoText(f"{name} comes from a stream, from files or a source of the user's own, which no text determines")
+
+
+def _hashed_source(name: str, source: Finite | Sampler | None) -> Iterator[bytes]:
+    if isinstance(source, Sampler):
+        yield from _traced(f"{name}.draw", source.draw, (jax.random.key(0), TRACED_SAMPLES))
+        yield from _tree(f"{name}.exact", source.exact)
+    elif source is not None:
+        yield from _tree(name, source.arrays)

@@ -13,7 +13,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -48,31 +48,16 @@ pandas = lazy("pandas")
 # -- how a run ended --------------------------------------------------------------------------------------------------
 
 
-class Kind(enum.Enum):
-    """How a run ended, in one word (`status.name`), whether that is a claim to have solved the problem (`ok`), and
-    whether `throw=True` raises (`failed`).
-    """
+Kind = enum.StrEnum(
+    "Kind",
+    "CONVERGED BEST_OF_BRANCHES NO_MULTIPLIER UNPROVED MAX_STEPS SECONDS SAMPLES STOPPED INTERRUPTED PINNED "
+    "NOT_CERTIFIED NONFINITE DIVERGED INFEASIBLE UNBOUNDED_LOWER UNBOUNDED_UPPER DATA_ERROR",
+)
+"""How a run ended, in one word: its value is `status.name`."""
 
-    CONVERGED = ("converged", True, False)
-    BEST_OF_BRANCHES = ("best_of_branches", True, False)
-    NO_MULTIPLIER = ("no_multiplier", False, False)
-    UNPROVED = ("unproved", False, False)
-    MAX_STEPS = ("max_steps", False, False)
-    SECONDS = ("seconds", False, False)
-    SAMPLES = ("samples", False, False)
-    STOPPED = ("stopped", False, False)
-    INTERRUPTED = ("interrupted", False, False)
-    PINNED = ("pinned", False, False)
-    NOT_CERTIFIED = ("not_certified", False, False)
-    NONFINITE = ("nonfinite", False, True)
-    DIVERGED = ("diverged", False, True)
-    INFEASIBLE = ("infeasible", False, True)
-    UNBOUNDED_LOWER = ("unbounded_lower", False, True)
-    UNBOUNDED_UPPER = ("unbounded_upper", False, True)
-    DATA_ERROR = ("data_error", False, True)
-
-    def __init__(self, label: str, ok: bool, failed: bool) -> None:
-        self.label, self.ok, self.failed = label, ok, failed
+SOLVED = (Kind.CONVERGED, Kind.BEST_OF_BRANCHES)  # the kinds that claim to have solved the problem
+UNBOUNDED = (Kind.UNBOUNDED_LOWER, Kind.UNBOUNDED_UPPER)
+FAILED = (Kind.NONFINITE, Kind.DIVERGED, Kind.INFEASIBLE, *UNBOUNDED, Kind.DATA_ERROR)  # those that `throw=True` raises
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,25 +88,23 @@ class Status:
     @property
     def name(self) -> str:
         """The kind in one word, for example "converged"."""
-        return self.kind.label
+        return self.kind.value
 
     @property
     def ok(self) -> bool:
         """Whether the run claims to have solved the problem, which it does with a certificate only."""
-        return self.kind.ok
+        return self.kind in SOLVED
 
     @property
     def failed(self) -> bool:
         """Whether `throw=True` raises."""
-        return self.kind.failed
+        return self.kind in FAILED
 
 
 _BEST_SO_FAR = "the best of them is returned. What its certificate misses: {objection}"
-_NO_TURN = "before this start had its turn; it is returned as it was given."
 _SMALL = "the method's residuals are below tol={tol:g} after step {step}"
 _NOTICED = "the point at which that was noticed is returned, and is no solution."
 _BOUND_Y = "Bound Y, or add a term that grows in every direction of y."
-_AFTER_STAGES = "F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}"
 
 
 class Reason(enum.Enum):
@@ -234,17 +217,11 @@ class Reason(enum.Enum):
         "not_certified: no point passed the validation; the nearest (violation {violation:.3g}, lower gap {gap:.3g}) "
         "is returned. Try another start or seed, more starts, or more seconds.",
     )
-    STAGES_DONE = (Kind.CONVERGED, f"converged: {_AFTER_STAGES}")
-    STAGES_DONE_AMONG_BRANCHES = (Kind.BEST_OF_BRANCHES, f"best_of_branches: {_AFTER_STAGES}")
-    STAGES_WITHOUT_PROOF = (Kind.UNPROVED, f"unproved: further stages gain nothing; {_AFTER_STAGES}")
-    STAGES_STOPPED = (Kind.STOPPED, f"stopped: by the callback. {_AFTER_STAGES}")
-    STAGES_ENOUGH = (Kind.MAX_STEPS, f"max_steps: {_AFTER_STAGES}")
-    STAGES_OUT_OF_TIME = (Kind.SECONDS, f"seconds: {_AFTER_STAGES}")
-    STAGES_OUT_OF_SAMPLES = (Kind.SAMPLES, f"samples: {_AFTER_STAGES}")
-    STAGES_OUT_OF_DATA = (Kind.DATA_ERROR, f"data_error: {{what}} {_AFTER_STAGES}")
-    NO_TURN_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM) {_NO_TURN}")
-    NO_TURN_IN_TIME = (Kind.SECONDS, f"seconds: the time was up {_NO_TURN}")
-    STAGES_INTERRUPTED = (Kind.INTERRUPTED, f"interrupted (Ctrl-C or SIGTERM): {_AFTER_STAGES}")
+    STAGES_ENDED = (
+        Kind.UNPROVED,
+        "{kind}: {what}F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}",
+    )
+    NO_TURN = (Kind.SECONDS, "{kind}: before this start had its turn; it is returned as it was given.")
     EVERY_STAGE_FAILED = (
         Kind.DIVERGED,
         "diverged: every stage failed, at the shortest step too; the start is returned.",
@@ -253,9 +230,10 @@ class Reason(enum.Enum):
     def __init__(self, kind: Kind, template: str) -> None:
         self.kind, self.template = kind, template
 
-    def status(self, at: int, **details: object) -> Status:
-        """The status of a run that ended for this reason after `at` steps."""
-        return Status(self.kind, self.template.format(step=at, **details), at)
+    def status(self, at: int, one: Kind | None = None, /, **details: object) -> Status:
+        """The status of a run that ended for this reason after `at` steps; `one`: the kind, where there are several."""
+        one = one or self.kind
+        return Status(one, self.template.format(step=at, kind=one, **details), at)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -442,8 +420,7 @@ class _Result(Generic[StatusType]):
         Raises:
             MissingExtra: matplotlib is not installed; the text is the line that installs it.
         """
-        figure: Figure = reports.plot(self)
-        return figure
+        return cast("Figure", reports.plot(self))
 
     def report(self, path: str | Path, *, certify: bool = True) -> Path:
         """Write one HTML page that needs no network: what was asked, how it ended, and why to trust it.
@@ -470,8 +447,7 @@ class _Result(Generic[StatusType]):
             ...     "The certificate agrees" in sol.report(f"{folder}/run.html").read_text("utf-8")
             True
         """
-        written: Path = reports.report(self, Path(path), certify)
-        return written
+        return cast(Path, reports.report(self, Path(path), certify))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -545,8 +521,6 @@ class Solution(_Result[Status]):
 
         For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
         """
-        if self.problem is None:
-            raise ValueError("this solution does not know its problem: call hierax.certify(problem, sol.x, sol.y).")
         if self.several_processes:
             raise InputError(
                 "certificate: several processes made the run, and none of them has all of the data or may compute on "
@@ -638,17 +612,11 @@ def with_certificate(solution: Solution, certificate: Certificate | None) -> Sol
 
 def certificate_or_why(solution: Solution, certify: bool = True) -> Certificate | str:
     """The certificate of a solution, made where it is not known and `certify` says so; or why there is none."""
-    if solution.known_certificate is not None:
-        return solution.known_certificate
-    if solution.several_processes:
-        return "several processes made the run; judge the point in one of them, by hx.certify on all data."
-    if is_streamed(solution.problem):
-        return "a Stream is never seen as a whole; judge the point by hx.certify on data of your own."
-    if not certify:
+    if not certify and solution.known_certificate is None and solution._judged:
         return "sol.certificate makes it, and hierax verify judges answer.json."
     try:
         return solution.certificate
-    except InputError as error:  # a set that does not state its faces, or a lower level no reference solver takes
+    except InputError as error:  # for example a Stream, a set that does not state its faces, several processes
         return f"no certificate can be made. {error}"
 
 
@@ -879,8 +847,7 @@ def _history(each: list[History]) -> History:
 
     def padded(history: History, name: str) -> np.ndarray:
         column = np.asarray(history[name], float) if name in history else np.zeros(0)
-        last = column[-1] if column.size else np.nan
-        return np.concatenate([column, np.full(most - column.size, last)])
+        return np.concatenate([column, np.full(most - column.size, column[-1] if column.size else np.nan)])
 
     columns = {name: np.stack([padded(history, name) for history in each], axis=1) for name in names}
     return History({"step": np.arange(1, most + 1), **columns})

@@ -36,7 +36,6 @@ from hierax._run.call import (
     Interrupted,
     OutOfTime,
     Patience,
-    Seed,
     State,
     Stopwatch,
     progress_bar,
@@ -44,11 +43,10 @@ from hierax._run.call import (
 )
 from hierax._run.checkpoints import Gathered, gathered, placed
 from hierax._run.device import Chunk, Orders, Output, Record, Run, first_run, over_starts, restarted
-from hierax._run.feeding import Exhausted, Place, PlannedRows
-from hierax._run.identity import described
+from hierax._run.feeding import Exhausted, Feeding, FileFeeder, Place, PlannedRows
 from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
-from hierax._run.prepare import Prepared, check_method
-from hierax._run.solution import Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
+from hierax._run.prepare import Prepared, check_method, described
+from hierax._run.solution import FAILED, Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
@@ -72,7 +70,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     for that.
     """
     with prepared.processes.together():
-        fed = _fed(prepared, method, call.seed, form_only)
+        fed = _fed(prepared, method, call, form_only)
     output, spread, count = static = (call.output, prepared.spread, prepared.count)
 
     def program(
@@ -106,7 +104,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     return State(filled, run, call.output, 0.0, method.costs(prepared.bound.problem).start)
 
 
-def _fed(prepared: Prepared, method: AbstractMethod, seed: Seed, form_only: bool) -> dict[str, PyTree]:
+def _fed(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool) -> dict[str, PyTree]:
     """What streams and files give before the first step: batches for a lower solve, and a look at the next zeta.
 
     With `form_only` no batch of a stream is taken: what comes is of the same form. Rows of files are the same whenever
@@ -115,7 +113,7 @@ def _fed(prepared: Prepared, method: AbstractMethod, seed: Seed, form_only: bool
     batches, starts = method.batches(prepared.bound.problem), prepared.count
     fed: dict[str, PyTree] = {}
     if prepared.files:
-        keys = prepared.bound.run("keys", lambda _, seed: start_keys(seed, starts), seed, static=starts, quick=True)
+        keys = prepared.bound.run("keys", lambda _, key: start_keys(key, starts), call.seed, static=starts, quick=True)
         fed = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
     for name, feeder in prepared.feeders.items():
         count = 1 if name == "zeta" else batches.start
@@ -196,24 +194,17 @@ def _merged(asked: PyTree, known: PyTree) -> PyTree:
 # -- its records ------------------------------------------------------------------------------------------------------
 
 
-class Spending:
-    """Costs of the steps of a run, part after part; `before`: what was spent before its first one."""
+Spending = list[tuple[int, Costs]]
+"""The parts of a run: the first step of each, and what every step of it costs."""
 
-    def __init__(self, before: Costs) -> None:
-        self.before = before
-        self.parts: list[tuple[int, Costs]] = []  # the first step of a part, and what each step of it costs
 
-    def begin(self, step: int, each: Costs) -> None:
-        """From this step on every step costs `each`."""
-        self.parts.append((step, each))
-
-    def until(self, step: int | np.ndarray) -> dict[str, Any]:
-        """Costs by name after `steps` steps."""
-        ends = [first for first, _ in self.parts[1:]] + [np.iinfo(np.int64).max]
-        made = [np.clip(step, first, end) - first for (first, _), end in zip(self.parts, ends, strict=True)]
-        costs = zip(self.before, *(each for _, each in self.parts), strict=True)
-        totals = [before + sum(n * each for n, each in zip(made, parts, strict=True)) for before, *parts in costs]
-        return dict(zip(Costs._fields, totals, strict=True))
+def spent_until(step: int | np.ndarray, before: Costs, parts: Spending) -> dict[str, Any]:
+    """Costs by name after `step` steps; `before`: what was spent before the first one."""
+    ends = [first for first, _ in parts[1:]] + [np.iinfo(np.int64).max]
+    made = [np.clip(step, first, end) - first for (first, _), end in zip(parts, ends, strict=True)]
+    costs = zip(before, *(each for _, each in parts), strict=True)
+    totals = [start + sum(n * each for n, each in zip(made, rest, strict=True)) for start, *rest in costs]
+    return dict(zip(Costs._fields, totals, strict=True))
 
 
 class Records:
@@ -258,13 +249,13 @@ class Records:
         steps, moved = (columns[name].reshape(len(times), -1)[:, start] for name in ("step", "step_x"))
         return float(np.diff(steps, prepend=first) @ moved.astype(float))
 
-    def history(self, spending: Spending, many: bool) -> History:
+    def history(self, before: Costs, parts: Spending, many: bool) -> History:
         """All records, with the costs up to each."""
         kept, times = self.kept()
         columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
         if many and kept:
             columns["step"] = columns["step"].max(axis=1)
-        return History({**columns, "seconds": times, **spending.until(columns["step"].astype(int))})
+        return History({**columns, "seconds": times, **spent_until(columns["step"].astype(int), before, parts)})
 
 
 class Ending(NamedTuple):
@@ -298,7 +289,7 @@ class Host:
         self.done, self._compiled_before = 0, 0.0
         self._kept_at = -1  # steps made when the checkpoint was told of the run
         self.records = Records()
-        self.spending = Spending(state.spent)
+        self.parts: Spending = []
         if earlier is not None:
             self.begin_step = earlier["begin_step"]
             self.begin_x = jax.tree.unflatten(jax.tree.structure(x), earlier["begin_x"])
@@ -319,9 +310,12 @@ class Host:
         problem = self.prepared.bound.problem
         self.method: AbstractMethod
         self.method, self.stage_end = self.before.method.staged(first)
-        batches = self.method.batches(problem)
-        self.feeding = self.prepared.feeding(batches, self.runs.state.key, self.step, self.patience)
-        self.spending.begin(first, self.method.costs(problem).step)
+        batches, rows = self.method.batches(problem), None
+        if self.prepared.files:
+            planned = PlannedRows(self.prepared.files, self.prepared.bound, batches, self.runs.state.key)
+            rows = FileFeeder(planned, self.step, self.patience)
+        self.feeding = Feeding(self.prepared.feeders, rows, batches.inner, self.prepared.on_mesh)
+        self.parts.append((first, self.method.costs(problem).step))
 
     @property
     def _seconds(self) -> dict[str, Any]:
@@ -508,13 +502,13 @@ class Host:
         static = self.call.output, self.spread
         x, y, multipliers = bound.run("finish", program, self.runs, self.method, static=static)
         total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
-        end = self.method.costs(bound.problem).end
-        spent = Costs(*(int(a) + b for a, b in zip(self.spending.until(total).values(), end, strict=True)))
+        begun, end = self.before.spent, self.method.costs(bound.problem).end
+        spent = Costs(*(int(a) + b for a, b in zip(spent_until(total, begun, self.parts).values(), end, strict=True)))
         x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         counts = Counts(**spent._asdict(), **self._seconds)
         state = State(self.before.method, self.runs, self.call.output, counts.seconds, spent, counts.waiting_seconds)
-        history, statuses = self.records.history(self.spending, prepared.count is not None), outcome.statuses()
+        history, statuses = self.records.history(begun, self.parts, prepared.count is not None), outcome.statuses()
         told = (history, counts, state, self.before.method, prepared.problem, (), self.processes.shared)
         if prepared.count is None:
             return Solution(x, y, multipliers, statuses[0], *told)
@@ -555,10 +549,10 @@ class Outcome:
             unexplained = code in (device.NONFINITE, device.DIVERGED)
             return FAILURES[code].status(step, cure=self._cure(i) if unexplained else "")
         ended = self.ended or Ending(Reason.STEPS_DONE)
-        if pinned and not ended.reason.kind.failed:
+        if pinned and ended.reason.kind not in FAILED:
             return Reason.HELD_IN_A_CORNER.status(step)
         quality = self.quality(i)
-        if code == device.CONVERGED and not ended.reason.kind.failed:
+        if code == device.CONVERGED and ended.reason.kind not in FAILED:
             why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
         said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
@@ -671,8 +665,7 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
     processes = prepared.processes
     with processes.together():
         check_method(prepared, method, asked)
-    if processes.shared:
-        processes.check_alike(_steering(method, call))
+    processes.check_alike(_steering(method, call))
     with interruptible() as interrupt:
         if processes.exchanged(interrupt.asked).any():
             raise KeyboardInterrupt

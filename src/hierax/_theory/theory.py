@@ -14,12 +14,12 @@ from hierax._base.constants import FINE, MANY
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_setting
 from hierax._base.text import text_table
-from hierax._engine.float64_problem import CONSTRAINTS, Float64Problem
+from hierax._engine.float64_problem import Float64Problem
 from hierax._lower.salm import SALM
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_settings import GAMMA_FACTOR, Storm
-from hierax._problem.problem import Problem
+from hierax._problem.problem import CONSTRAINTS, Problem
 from hierax._problem.samples import FiniteFiles
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare

@@ -4,29 +4,14 @@ A factory returns an `Example`; noise enters through the sources of the problem,
 version of the same problem. Other problems with known answers, and collections, are in `hierax_lab.problems`.
 """
 
-from typing import Any
-
-from hierax._base.imports import from_the_lab
+from hierax._base.imports import moved
 from hierax.problems.example import Example, Known
 from hierax.problems.toy import toy, toy_inner_solution
 
 __all__ = ["Example", "Known", "toy", "toy_inner_solution"]
 
-MOVED = (
-    "SVMSolution",
-    "ellipsoid_qp",
-    "gaffa_toy",
-    "kinked",
-    "lvhba_toy",
-    "random_qp",
-    "smd",
-    "svm",
-    "svm_hypergradient",
-    "svm_reference",
-    "synthetic",
+__getattr__ = moved(
+    __name__,
+    "SVMSolution ellipsoid_qp gaffa_toy kinked lvhba_toy random_qp smd svm svm_hypergradient svm_reference synthetic "
     "weight_decay",
 )
-
-
-def __getattr__(name: str) -> Any:
-    return from_the_lab(__name__, name, MOVED, "hierax_lab.problems")

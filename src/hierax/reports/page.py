@@ -18,7 +18,7 @@ from hierax._base.errors import MissingExtra
 from hierax._base.files import Json
 from hierax._base.imports import lazy
 from hierax._base.text import Markup, escaped, table
-from hierax._run.solution import Kind
+from hierax._run.solution import FAILED, SOLVED
 from hierax.reports.panels import MAX_LISTED, Panel, RunHistory, panel_of_starts, panels_of, summary_rows
 
 figures = lazy("hierax.reports.figures")
@@ -84,12 +84,11 @@ class RunContent(NamedTuple):
         name, message = str(status["name"]), str(status["message"])
         message = message.removeprefix(f"{name}: ")
         message = message[:1].upper() + message[1:]
-        by_label = {kind.label: kind for kind in Kind}
-        kinds = [by_label.get(str(kind)) for kind in status.get("kinds") or [name]]
-        if any(kind is not None and kind.failed for kind in kinds):
+        kinds = status.get("kinds") or [name]
+        if any(kind in FAILED for kind in kinds):
             what = "Some starts failed." if many else "The run failed: its point is no solution."
             return Ending(name, message, "failed", what)
-        if not all(kind is not None and kind.ok for kind in kinds):
+        if not all(kind in SOLVED for kind in kinds):
             what = "No claim is made that this solves the problem."
             what += " The certificate says yes of its point." if verdict == "yes" else ""
             return Ending(name, message, "open", what)
