@@ -262,13 +262,16 @@ class GAM(ImplicitGradient):
         doubted = min(self.candidates.bit_length() - 1, margins.size)
         least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
         count = 2 ** jnp.sum(-least <= tol)
-        solved = hyper.adjoints(system, likely, rows, grad_y)
 
-        def gradient_of(one: hyper.Adjoint) -> Array:
-            return jax.flatten_util.ravel_pytree(hyper.total_gradient(problem, x, found, one, at.zeta, at.xi))[0]
+        def visit(number: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
+            """The set in which those of the doubted rows have changed sides that the digits of its number name."""
+            changed = (number >> jnp.arange(doubted)) % 2 == 1
+            one = hyper.adjoint(system, likely.at[rows].set(likely[rows] ^ changed), grad_y)
+            d = hyper.total_gradient(problem, x, found, one, at.zeta, at.xi)
+            return kept[0].at[number].set(jax.flatten_util.ravel_pytree(d)[0]), kept[1].at[number].set(~one.singular)
 
-        gradients = jax.vmap(gradient_of)(solved)
-        regular = ~solved.singular & (jnp.arange(2**doubted) < count)
+        none = jnp.zeros((2**doubted, flat.size), flat.dtype), jnp.zeros(2**doubted, bool)
+        gradients, regular = jax.lax.fori_loop(0, count, visit, none)
         # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
         first = jnp.argmax(regular)
         gradients = jnp.where(regular[:, None], gradients, gradients[first])
