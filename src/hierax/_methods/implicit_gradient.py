@@ -73,7 +73,7 @@ from hierax._math.convexity import affine_rows, lower_curvatures
 from hierax._math.lower_level import SOLVED, LowerSolution, reachable
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import hessian_product, power_iteration
-from hierax._methods.augmented import ALM
+from hierax._methods.augmented import ALM, accelerated
 from hierax._methods.common import as_arrays, rate, setting, with_defaults
 from hierax._methods.smoothed import Look, Prepared, Round, Smoothed, SmoothedState, blank, eta_advice, look_through
 from hierax._problem import sets
@@ -168,28 +168,23 @@ def solution_of(look: Look) -> LowerSolution:
 
 
 def least_norm_weights(
-    gradients: Float[Array, "m n"], landed: Callable[[Array], Array], t: Scalar, steps: Array | int = MANY
+    gradients: Float[Array, "m n"], landed: Callable[[Array], Array], t: Scalar
 ) -> Float[Array, " m"]:
     """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
 
     `landed(d)` is Proj_X(x - t d) - x, hence the gradient of q is (<d_i, landed(d)>)_i, with Lipschitz constant
-    t ||D||^2. Accelerated projected gradients, restarted whenever they point uphill.
+    t ||D||^2.
     """
-    m = gradients.shape[0]
+
+    def below(w: Array) -> Scalar:
+        d = w @ gradients
+        gone = jax.lax.stop_gradient(landed(d))
+        return -jnp.vdot(d, gone) - jnp.vdot(gone, gone) / (2 * t)
+
+    start = jnp.full(len(gradients), 1 / len(gradients), gradients.dtype)
     curved = or_one(t * jnp.linalg.norm(gradients @ gradients.T))
-
-    def body(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        w, ahead, momentum = carry
-        rise = gradients @ landed(ahead @ gradients)
-        new = sets.Simplex().project(ahead + rise / curved)
-        uphill = jnp.vdot(ahead - new, new - w) > 0
-        momentum = jnp.where(uphill, 1.0, momentum)
-        following = 0.5 + jnp.sqrt(0.25 + momentum**2)
-        share = jnp.where(uphill, 0.0, (momentum - 1) / following)
-        return new, new + share * (new - w), following
-
-    start = jnp.full(m, 1 / m, gradients.dtype)
-    return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
+    enough = jnp.finfo(start.dtype).eps * curved
+    return accelerated(below, sets.Simplex().project, start, curved, enough, MANY).v
 
 
 class Hull(NamedTuple):
@@ -279,8 +274,7 @@ class GAM(ImplicitGradient):
         def landed(d: Array) -> Array:
             return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
 
-        # Without a kink all rows are the same gradient, and any weights will do.
-        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, MANY, 0))
+        weights = least_norm_weights(gradients, landed, t)  # equal ones where there is no kink
         return tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y))
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
