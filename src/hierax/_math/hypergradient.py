@@ -17,9 +17,9 @@ the length of its multiplier exceeds that of its slack; where both are short it 
 
 An active set is a mask, so that shapes never depend on it: no more than n = dim(y) rows can be active and independent,
 so min(n, rows) of them, the active ones first, stand in the matrix; an inactive row is zero there, and has -1 on the
-diagonal. The factorised matrix is shifted by a multiple of the rounding error, +shift for y and -shift for the rows, and
-the solve is refined with the true matrix: where gradients of active constraints are dependent, the multiplier is one of
-the solutions instead of a division by zero.
+diagonal. The factorised matrix is shifted by a multiple of the rounding error, +shift for y and -shift for the rows,
+and the solve is refined with the true matrix: where gradients of active constraints are dependent, the multiplier is
+one of the solutions instead of a division by zero.
 """
 
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem
 
 SOLVES = 3  # refined twice, because the factorised matrix is shifted; inverse iteration then gives one digit
+
 
 def shift_of(dtype: jnp.dtype) -> float:
     """What is added to the diagonal, in units of the matrix's entries."""

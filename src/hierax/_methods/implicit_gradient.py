@@ -78,7 +78,7 @@ from hierax._methods.common import as_arrays, rate, setting, with_defaults
 from hierax._methods.smoothed import Look, Prepared, Round, Smoothed, SmoothedState, blank, eta_advice, look_through
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.method import Advice, RunCosts
+from hierax._run.method import Advice
 
 TOO_LARGE = (
     "{0}: the KKT matrix of the lower level is larger than {1} x {1} (entries of y plus constraints plus bounds of Y), "
@@ -305,12 +305,6 @@ class GAM(ImplicitGradient):
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
         finer = jnp.maximum(LITTLE * tol, jnp.minimum(finest, tol))
         return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
-
-    def costs(self, problem: Problem) -> RunCosts:
-        """Armijo's rule needs no gradient before the first step; an estimated step those at two points."""
-        probes, found = 0 if self.searches(problem) else 2, super().costs(problem)
-        start = found.start._replace(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes)
-        return found._replace(start=start)
 
 
 class IGAL(LinearRows):

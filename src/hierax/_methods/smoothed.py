@@ -272,10 +272,11 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
-        looks, start = (1 + self.changes, 1) if self.searches(problem) else (1, 2)
-        each = Costs(common.batch_costs(self, problem).zeta, grad_upper=2, grad_lower=2, vjp_constraints=2)
-        first = each._replace(zeta=0, lower_solves=start * self.solves)
-        return RunCosts(first, each._replace(lower_solves=looks * self.solves))
+        # Armijo's rule needs no gradient before the first step; an estimated step those at two points.
+        looks, start, slopes = (1 + self.changes, 1, 0) if self.searches(problem) else (1, 2, 2)
+        first = Costs(0, 0, slopes, 2 * slopes, 2 * slopes, start * self.solves)
+        zeta = common.batch_costs(self, problem).zeta
+        return RunCosts(first, Costs(zeta, 0, 2, 2, 2, lower_solves=looks * self.solves))
 
 
 def _probed(method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, at: Round) -> tuple[Look, Scalar]:
