@@ -331,7 +331,9 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         below = method.lower.doubts(problem, x0, y0, xi)
         doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in below.items()}
         second = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
-        above = method.penalised.doubts(penalised_problem(problem, method.c), x0, y0, (zeta, xi))
+        as_convex = self.c is None and isinstance(self.penalised, MaxMin)  # with an estimated c, F + c G is so as G is
+        level = (problem, x0, y0, xi) if as_convex else (penalised_problem(problem, method.c), x0, y0, (zeta, xi))
+        above = method.penalised.doubts(*level)
         return Begun(method, state, doubts | {f"{second}: {text}": flag for text, flag in above.items()})
 
     def _filled(self, problem: Problem, seen: common.StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
@@ -414,19 +416,20 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
         rescaled, x = scaled(problem, self.scales), state.point.x
         zeta, xi = common.first_batches(self, problem, state.key, None)
-        limits: dict[str, tuple[Scalar, Scalar]] = {}
         penalised = penalised_problem(rescaled, self.c), x, state.point.y, (zeta, xi), state.mu_penalised
         levels = {"lower": (rescaled, x, state.y_lower, xi, state.mu_lower), "penalised": penalised}
+        limits: dict[str, tuple[Scalar, Scalar]] = {}
         for name, level in levels.items():
             solver = getattr(self, name)
             if isinstance(solver, MaxMin):
-                free = dataclasses.replace(solver, eta1=None, eta2=None, bend=None).filled(norms_at(*level))
-                given_steps = [step for step in ("eta1", "eta2") if getattr(solver, step) is not None]
-                limits |= {f"{name}.{step}": (getattr(solver, step), 2 * getattr(free, step)) for step in given_steps}
+                able = dataclasses.replace(solver, eta1=None, eta2=None, bend=None).filled(norms_at(*level))
+                for step in ("eta1", "eta2"):
+                    if getattr(solver, step) is not None:
+                        limits[f"{name}.{step}"] = getattr(solver, step), 2 * getattr(able, step)
         if not isinstance(self.eta, common.Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
-            able = free.begin(problem, x, state.y_lower, state.key).method
-            limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
+            smoothness = free.begin(problem, x, state.y_lower, state.key).method.smoothness
+            limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / smoothness)
         return limits
 
     def costs(self, problem: Problem) -> RunCosts:

@@ -193,12 +193,10 @@ class Hull(NamedTuple):
     Attributes:
         single: the gradient that the likeliest active set alone gives.
         length: the size of y that tolerances are relative to.
-        steep: norm of F's gradient in y.
     """
 
     single: PyTree
     length: Scalar
-    steep: Scalar
 
 
 class GAM(ImplicitGradient):
@@ -275,7 +273,7 @@ class GAM(ImplicitGradient):
             return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
 
         weights = least_norm_weights(gradients, landed, t)  # equal ones where there is no kink
-        return tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y))
+        return tree(weights @ gradients), Hull(tree(gradients[0]), system.length)
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
         """The tolerance of activity, and the step that the least norm is measured with."""
@@ -286,12 +284,6 @@ class GAM(ImplicitGradient):
         if not is_transformation(self.eta):
             share = rate(self.eta, state.step, share.dtype) / rate(self.eta, jnp.zeros_like(state.step), share.dtype)
         return share * self.tol_active, 1 / self.smoothness
-
-    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
-        """What the solver's residual and rounding may make of the two values; without it the last digits never pass."""
-        eps = jnp.finfo(here.value.dtype).eps
-        rough = known.steep * known.length * (here.residual + there.residual)
-        return jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(here.value)) + 10 * eps * jnp.abs(here.value)
 
     def remembered(
         self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Bool[Array, ""]

@@ -209,10 +209,6 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
         """The direction d of a step from x, which goes along -d, and what else the method found out about it."""
         return self.slope(problem, state.point.x, here, at), ()
 
-    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
-        """What rounding and the solvers' residuals may make of the difference of two values."""
-        return here.noise + there.noise
-
     def remembered(self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Flag) -> PyTree:
         """The memory after a trial point of the line search `state.line`, from what `direction` found out."""
         return state.memory
@@ -326,8 +322,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Ro
         place, inner = select(first, (target, here.inner), reached[:2])
         found = method.look(problem, place, inner, at._replace(number=reached[2]))
         sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
-        noise = method.noise(here, found, known)
-        taken = sound & (found.value <= here.value - ARMIJO * way**2 / line.length + noise)
+        taken = sound & (found.value - found.noise <= here.value - ARMIJO * way**2 / line.length + here.noise)
         # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
         over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * size_of(x))
         landed, warm = select(taken, (target, found.inner), (x, here.inner))
