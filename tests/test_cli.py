@@ -240,12 +240,12 @@ def test_an_answer_that_cannot_be_written_is_printed(cli, monkeypatch):
     assert json.loads(done.stdout.splitlines()[-1])["format"] == "hierax answer 1"
 
 
-def test_without_matplotlib_the_pip_line_is_printed(monkeypatch):
+def test_without_matplotlib_the_pip_line_is_said(monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "hierax.reports.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = []
-    folder.draw_or_say(lambda: folder.figures.empty_figure(1.0, 1.0), said.append)
-    assert said == ["No figures: figures need matplotlib: pip install 'hierax[plot]'"]
+    monkeypatch.setattr(folder, "plot", lambda solution: folder.figures.figure_of([]))
+    said = folder.save_plot(None, tmp_path / "history.png")
+    assert said == "No figures: figures need matplotlib: pip install 'hierax[plot]'"
 
 
 def test_json_holds_plain_values_only(tmp_path):

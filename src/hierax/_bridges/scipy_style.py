@@ -126,9 +126,9 @@ def minimize_bilevel(
     problem = Problem(
         upper=upper,
         lower=lower,
-        constraints=(lambda x, y: [one.inequalities(x, y) for one in below]) if below else nothing,
-        equalities=(lambda x, y: [one.equalities(x, y) for one in below]) if below else nothing,
-        upper_constraints=(lambda x, y: [one.inequalities(x, y) for one in above]) if above else nothing,
+        constraints=(lambda x, y: [one.rows(x, y) for one in below]) if below else nothing,
+        equalities=(lambda x, y: [one.rows(x, y, equal=True) for one in below]) if below else nothing,
+        upper_constraints=(lambda x, y: [one.rows(x, y) for one in above]) if above else nothing,
         x_set=box_of("bounds_x", x.size, bounds_x),
         y_set=box_of("bounds_y", y.size, bounds_y),
     )
@@ -235,19 +235,13 @@ class Constraint(NamedTuple):
     shape: tuple[int, ...]
     sides: list[Side]
 
-    def inequalities(self, x: Array, y: Array) -> dict[str, Array]:
-        """The rows by side, feasible where <= 0; a side without a finite bound has none."""
-        return self._rows(x, y, [side for side in self.sides if side.name != "equal"])
-
-    def equalities(self, x: Array, y: Array) -> dict[str, Array]:
-        """The entries whose bounds are equal, zero where feasible."""
-        return self._rows(x, y, [side for side in self.sides if side.name == "equal"])
-
-    def _rows(self, x: Array, y: Array, sides: list[Side]) -> dict[str, Array]:
+    def rows(self, x: Array, y: Array, equal: bool = False) -> dict[str, Array]:
+        """The rows by side, feasible where <= 0; `equal`: the entries whose bounds are equal, zero where feasible."""
         values = jnp.ravel(jnp.asarray(self.fun(x, y)))
         return {
             name: jnp.asarray(sign, values.dtype) * (values[entries] - jnp.asarray(bounds, values.dtype))
-            for name, sign, entries, bounds in sides
+            for name, sign, entries, bounds in self.sides
+            if (name == "equal") == equal
         }
 
     def multipliers(self, given: Mapping[str, Array]) -> np.ndarray:

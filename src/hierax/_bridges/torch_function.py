@@ -10,7 +10,6 @@ Third derivatives, and reverse mode through the Hessian, do not exist here, and 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +21,7 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.errors import InputError, MissingExtra
 from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of
+from hierax._compile.tracing import accepts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +81,7 @@ def from_torch(function: Callable[..., Tensor]) -> Callable[[PyTree, PyTree, PyT
         torch.tensor  # noqa: B018  the first use of the module imports it
     except ImportError as error:
         raise MissingExtra("from_torch needs PyTorch, which is in no extra of hierax: pip install torch") from error
-    takes_batch = _takes_batch(function)
+    takes_batch = accepts(function, 3)
 
     def upper(x: PyTree, y: PyTree, zeta: PyTree) -> Scalar:
         leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, (x, y)))
@@ -97,17 +97,6 @@ def from_torch(function: Callable[..., Tensor]) -> Callable[[PyTree, PyTree, PyT
         return _differentiable(call, dtype_of(leaves))(leaves, [jax.lax.stop_gradient(one) for one in data])
 
     return upper
-
-
-def _takes_batch(function: Callable[..., Tensor]) -> bool:
-    """Whether the function has a third argument."""
-    try:
-        inspect.signature(function).bind(None, None, None)
-    except TypeError:
-        return False
-    except ValueError:  # no signature to look at
-        pass
-    return True
 
 
 # -- in JAX -----------------------------------------------------------------------------------------------------------

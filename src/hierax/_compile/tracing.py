@@ -33,7 +33,7 @@ Function = Callable[..., PyTree]
 
 def cure(name: str, function: Function, arguments: int, error: Exception) -> str:
     """What to do, as the beginning of a sentence that ends with the error itself; empty where the error says it all."""
-    if isinstance(error, TypeError) and not _accepts(function, arguments):
+    if isinstance(error, TypeError) and not accepts(function, arguments):
         sample = {"upper": ", zeta", "lower": ", xi"}.get(name, "")
         call = "draw(key, n)" if name.endswith(".draw") else f"{name}(x, y{sample})"
         batch = " (the batch is None where nothing is sampled)" if arguments == 3 else ""
@@ -51,7 +51,7 @@ def cure(name: str, function: Function, arguments: int, error: Exception) -> str
     return ""
 
 
-def _accepts(function: Function, arguments: int) -> bool:
+def accepts(function: Function, arguments: int) -> bool:
     """Whether the function takes that number of arguments, as far as its signature tells."""
     try:
         inspect.signature(function).bind(*[None] * arguments)

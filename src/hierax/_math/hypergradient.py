@@ -15,25 +15,11 @@ Everything is in units that the problem sets: rows are divided by the norms of t
 L_yy by its largest diagonal entry (then mu_i times that norm, over that entry, is a length too). A row is active where
 the length of its multiplier exceeds that of its slack; where both are short it is weakly active, and y*(x) has a kink.
 
-The KKT matrices of active sets that differ in a few rows, solved with one factorisation.
-
 An active set is a mask, so that shapes never depend on it: no more than n = dim(y) rows can be active and independent,
-so min(n, rows) of them, the active ones first, stand in the matrix
-
-    K = [ H  J' ]        an inactive row of J is zero, and its diagonal entry in D is one.
-        [ J  -D ],
-
-Another set is K with borders, one for each of the d doubted rows. A row j that joins is a border b_j = (J_j, 0); one
-that leaves is the border b_j = e_j at its multiplier: it holds the multiplier at what the right-hand side says and
-frees the row. With S = diag(1 where the doubted row changes sides), B = (b_1 .. b_d),
-
-    [ K     B S    ] [ z ]   [ r ]        z = K^-1 r - K^-1 B S w,
-    [ S B'  -(I-S) ] [ w ] = [ c ]:       (S B' K^-1 B S + I - S) w = S B' K^-1 r - c,
-
-so all 2^d sets take one factorisation of K and a d x d system each. The factorised matrix is shifted by a multiple of
-the rounding error, +shift for y and -shift for the rows, and solves are refined with the true matrix of each set: where
-gradients of active constraints are dependent, the multiplier is one of the solutions instead of a division by zero, and
-where K itself is singular the others are still solved.
+so min(n, rows) of them, the active ones first, stand in the matrix; an inactive row is zero there, and has -1 on the
+diagonal. The factorised matrix is shifted by a multiple of the rounding error, +shift for y and -shift for the rows,
+and the solve is refined with the true matrix: where gradients of active constraints are dependent, the multiplier is
+one of the solutions instead of a division by zero.
 """
 
 from typing import NamedTuple
@@ -42,7 +28,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.constants import MUCH
 from hierax._base.trees import or_one, size
@@ -51,124 +37,6 @@ from hierax._math.spectrum import probe
 from hierax._problem.problem import Problem
 
 SOLVES = 3  # refined twice, because the factorised matrix is shifted; inverse iteration then gives one digit
-
-Columns = Float[Array, "unknowns sets"]
-
-
-class Family(NamedTuple):
-    """The bordered systems of all sets. Unknowns stand in the order v (y), u (rows in the matrix), w (borders).
-
-    Attributes:
-        matrix: K.
-        factors: L and U of K, shifted, in one matrix, and the order of its rows.
-        borders: B.
-        through: K^-1 B.
-        changes: the diagonals of S, one row for each set.
-        places: index of each row that stands in the matrix.
-        inside: which of those are active in K.
-        doubted: index of each doubted row.
-        joins: which of the doubted rows are not in K.
-        counts: number of active rows of each set.
-    """
-
-    matrix: Float[Array, "order order"]
-    factors: tuple[Array, Array]
-    borders: Float[Array, "order doubted"]
-    through: Float[Array, "order doubted"]
-    changes: Bool[Array, "sets doubted"]
-    places: Int[Array, " most"]
-    inside: Bool[Array, " most"]
-    doubted: Int[Array, " doubted"]
-    joins: Bool[Array, " doubted"]
-    counts: Int[Array, " sets"]
-
-    @property
-    def unknowns(self) -> int:
-        """How many, borders included."""
-        return sum(self.borders.shape)
-
-    def solved(self, right: Vector) -> tuple[Array, Array, Array]:
-        """The solutions of all sets for one right-hand side; near-null vectors; the smallest singular values.
-
-        Inverse iteration starts from a vector that no null vector is orthogonal to by accident.
-        """
-        count = self.changes.shape[0]
-        targets, random = (jnp.tile(v[:, None], count) for v in (right, probe(right)))
-
-        def sharpened(_: Array, carry: tuple[Columns, Columns, Array]) -> tuple[Columns, Columns, Array]:
-            found, null, grown = carry
-            both = jnp.concatenate([targets - self._times(found), null / grown[None]], axis=1)
-            more, null = jnp.split(self._solve(both), 2, axis=1)
-            return found + more, null, jnp.linalg.norm(null, axis=0)
-
-        begin = jnp.zeros_like(targets), random, jnp.linalg.norm(random, axis=0)
-        found, null, grown = jax.lax.fori_loop(0, SOLVES, sharpened, begin)  # a loop: the solves compile once
-        return found.T, null.T, jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
-
-    def by_row(self, found: Float[Array, "sets unknowns"], rows: int) -> Float[Array, "sets rows"]:
-        """The multipliers u of solutions, a number per row, zero where it is not active."""
-        order = self.borders.shape[0]
-        u, w = found[:, order - self.places.size : order], found[:, order:]
-        every = jnp.zeros((found.shape[0], rows), found.dtype)
-        every = every.at[:, self.places].set(jnp.where(self.inside[None], u, 0.0))
-        changed = jnp.where(self.changes & self.joins[None], w, 0.0)
-        return every.at[:, self.doubted].set(jnp.where(self.changes, changed, every[:, self.doubted]))
-
-    def _solve(self, right: Columns) -> Columns:
-        """With the shifted matrix of each set; `right` has one column for each set, or several times as many."""
-        order, d = self.borders.shape
-        z = _substituted(self.factors, right[:order])
-        if d == 0:
-            return z
-        times = right.shape[1] // self.changes.shape[0]
-        changes = jnp.tile(self.changes, (times, 1)).T
-        w = jax.vmap(self._border_values, 1, 1)(changes, self.borders.T @ z, right[order:])
-        return jnp.concatenate([z - self.through @ jnp.where(changes, w, 0.0), w])
-
-    def _border_values(self, changes: Array, reached: Array, target: Array) -> Array:
-        """w of one set."""
-        small = jnp.where(changes[:, None] & changes[None], self.borders.T @ self.through, 0.0)
-        small = small + jnp.diag(jnp.where(changes, jnp.where(self.joins, shift_of(reached.dtype), 0.0), 1.0))
-        return jnp.linalg.solve(small, jnp.where(changes, reached, 0.0) - target)
-
-    def _times(self, unknowns: Columns) -> Columns:
-        """The true matrix of each set times its column."""
-        order = self.borders.shape[0]
-        z, w, changes = unknowns[:order], unknowns[order:], self.changes.T
-        upper = self.matrix @ z + self.borders @ jnp.where(changes, w, 0.0)
-        return jnp.concatenate([upper, jnp.where(changes, self.borders.T @ z, -w)])
-
-
-def factorised(hessian: Array, jacobian: Array, active: Bool[Array, " rows"], doubted: Int[Array, " d"]) -> Family:
-    """All sets that differ from `active` in doubted rows; the binary digits of a set's number say which changed."""
-    n, rows, d, dtype = hessian.shape[0], active.size, doubted.size, hessian.dtype
-    most = min(n, rows)
-    doubt = jnp.zeros(rows, int).at[doubted].set(1)
-    order = jnp.argsort(jnp.where(active, doubt, 2), stable=True)  # active rows first, of these the doubted last
-    places = order[:most]
-    inside = active[places]
-    held = jnp.where(inside[:, None], jacobian[places], 0.0)
-    matrix = jnp.block([[hessian, held.T], [held, -jnp.diag(jnp.where(inside, 0.0, 1.0).astype(dtype))]])
-    sign = jnp.concatenate([jnp.ones(n, dtype), -jnp.ones(most, dtype)])
-    lu, _, swaps = jax.lax.linalg.lu(matrix + shift_of(dtype) * jnp.diag(sign))
-
-    place = jnp.argsort(order)[doubted]  # of the doubted rows in the matrix
-    joins = ~active[doubted] | (place >= most)
-    leaving = jax.nn.one_hot(n + place, n + most, dtype=dtype).T
-    joining = jnp.zeros((n + most, d), dtype).at[:n].set(jacobian[doubted].T)
-    borders = jnp.where(joins[None], joining, leaving)
-    changed = ((np.arange(2**d)[:, None] >> np.arange(d)[None]) & 1).astype(bool)
-    wanted = active[doubted][None] ^ changed
-    counts = jnp.sum(active) - jnp.sum(active[doubted]) + jnp.sum(wanted, axis=1)
-    through = _substituted((lu, swaps), borders) if d else borders
-    return Family(matrix, (lu, swaps), borders, through, wanted == joins[None], places, inside, doubted, joins, counts)
-
-
-def _substituted(factors: tuple[Array, Array], right: Columns) -> Columns:
-    """Solve with L, then with U."""
-    lu, swaps = factors
-    half = jax.lax.linalg.triangular_solve(lu, right[swaps], left_side=True, lower=True, unit_diagonal=True)
-    return jax.lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
 
 
 def shift_of(dtype: jnp.dtype) -> float:
@@ -268,26 +136,41 @@ def margins(system: System) -> RowVector:
 
 
 def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adjoint:
-    """Solve the adjoint system for one active set."""
-    return jax.tree.map(lambda leaf: leaf[0], adjoints(system, active, jnp.zeros(0, int), grad_y))
+    """Solve the adjoint system for one active set.
 
-
-def adjoints(system: System, active: Bool[Array, " rows"], doubted: Int[Array, " doubted"], grad_y: Vector) -> Adjoint:
-    """Solve the adjoint systems of all active sets that some rows may change sides in, with one factorisation.
-
-    The i-th of 2^d results (leading axis) belongs to the set in which those of the d doubted rows have changed sides
-    that the binary digits of i name.
+    Inverse iteration, in the same loop, finds how far the matrix is from singular; it starts from a vector that no null
+    vector is orthogonal to by accident.
     """
-    n, rows = grad_y.size, active.size
-    base = factorised(system.hessian, system.jacobian, active, doubted)
-    right = jnp.concatenate([-grad_y / system.curvature, jnp.zeros(base.unknowns - n, grad_y.dtype)])
-    found, null, smallest = base.solved(right)
+    n, rows, dtype = grad_y.size, active.size, grad_y.dtype
+    most = min(n, rows)
+    places = jnp.argsort(~active, stable=True)[:most]
+    inside = active[places]
+    held = jnp.where(inside[:, None], system.jacobian[places], 0.0)
+    matrix = jnp.block([[system.hessian, held.T], [held, -jnp.diag(jnp.where(inside, 0.0, 1.0).astype(dtype))]])
+    sign = jnp.concatenate([jnp.ones(n, dtype), -jnp.ones(most, dtype)])
+    lu, _, swaps = jax.lax.linalg.lu(matrix + shift_of(dtype) * jnp.diag(sign))
+    right = jnp.concatenate([-grad_y / system.curvature, jnp.zeros(most, dtype)])[:, None]
+    random = probe(right[:, 0])[:, None]
+
+    def sharpened(_: Array, carry: tuple[Array, Array, Scalar]) -> tuple[Array, Array, Scalar]:
+        found, null, grown = carry
+        both = jnp.concatenate([right - matrix @ found, null / grown], axis=1)
+        half = jax.lax.linalg.triangular_solve(lu, both[swaps], left_side=True, lower=True, unit_diagonal=True)
+        more, null = jnp.split(jax.lax.linalg.triangular_solve(lu, half, left_side=True, lower=False), 2, axis=1)
+        return found + more, null, jnp.linalg.norm(null)
+
+    def by_row(unknowns: Array) -> RowVector:
+        return jnp.zeros(rows, dtype).at[places].set(jnp.where(inside, unknowns[n:, 0], 0.0))
+
+    begin = jnp.zeros_like(right), random, jnp.linalg.norm(random)
+    found, null, grown = jax.lax.fori_loop(0, SOLVES, sharpened, begin)  # a loop: the solves compile once
+    smallest = jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
     return Adjoint(
-        y=found[:, :n],
-        rows=base.by_row(found, rows) * (system.curvature / system.norms)[None],
+        y=found[:n, 0],
+        rows=by_row(found) * (system.curvature / system.norms),
         smallest=smallest,
-        singular=(smallest < MUCH * shift_of(grad_y.dtype)) | (base.counts > min(n, rows)),
-        flat=jnp.linalg.norm(null[:, :n], axis=1) > jnp.linalg.norm(base.by_row(null, rows), axis=1),
+        singular=(smallest < MUCH * shift_of(dtype)) | (jnp.sum(active) > most),
+        flat=jnp.linalg.norm(null[:n]) > jnp.linalg.norm(by_row(null)),
     )
 
 

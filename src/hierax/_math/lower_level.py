@@ -12,6 +12,7 @@ The residual does not change when G or a constraint is multiplied by a positive 
 it, and the certificate reports it.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -136,7 +137,8 @@ def raveled(tree: PyTree, dtype: jnp.dtype) -> RowVector:
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0, dtype)
 
 
-class Layout(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Layout:
     """The rows of one lower level: how many of which kind there are, by the shapes of their trees."""
 
     shapes: Blocks
@@ -170,7 +172,8 @@ def layout_of(problem: Problem, x: PyTree, y: PyTree) -> Layout:
 # -- the lower level at one x -----------------------------------------------------------------------------------------
 
 
-class Level(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Level(Layout):
     """The lower level at one x: min objective(v) subject to rows(v) <= 0, or = 0 where `equal`.
 
     Attributes:
@@ -178,28 +181,12 @@ class Level(NamedTuple):
         objective: G(x, .) of the vector.
         blocks: the rows as trees.
         tree: vector -> y.
-        layout: which of them stands where in the vector of rows.
     """
 
     start: Vector
     objective: Callable[[Vector], Scalar]
     blocks: Callable[[Vector], Blocks]
     tree: Callable[[Vector], PyTree]
-    layout: Layout
-
-    @property
-    def equal(self) -> np.ndarray:
-        """Which rows are equalities."""
-        return self.layout.equal
-
-    @property
-    def face(self) -> np.ndarray:
-        """Which rows are faces of Y."""
-        return self.layout.face
-
-    def split(self, numbers: RowVector) -> tuple[Rows, Faces]:
-        """A number per row -> the same, shaped like the constraints and like the faces."""
-        return self.layout.split(numbers)
 
     def rows(self, v: Vector) -> RowVector:
         """All rows as one vector."""
@@ -231,7 +218,7 @@ def level_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Level:
         objective=lambda v: problem.lower(x, tree(v), xi),
         blocks=blocks,
         tree=tree,
-        layout=Layout(jax.eval_shape(blocks, start)),
+        shapes=jax.eval_shape(blocks, start),
     )
 
 
@@ -256,7 +243,7 @@ def continued_outside(level: Level, y_set: PyTree) -> Level:
         own, _ = continued(level.blocks, v, jnp.inf).parts()
         return in_blocks(own, sets.faces(y_set, level.tree(v)))
 
-    return level._replace(objective=lambda v: continued(level.objective, v, far), blocks=blocks)
+    return dataclasses.replace(level, objective=lambda v: continued(level.objective, v, far), blocks=blocks)
 
 
 PROBES = 16  # directions that the norms of long gradients are estimated from: relative error sqrt(2 / PROBES)

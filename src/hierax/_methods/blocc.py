@@ -170,15 +170,6 @@ class MaxMin(AbstractLowerSolver):
             return steps, steps + 1
         return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
 
-    def step_limits(self, norms: Norms) -> dict[str, tuple[Scalar, Scalar]]:
-        """The steps that were set, and the longest that are stable at these norms."""
-        free = dataclasses.replace(self, eta1=None, eta2=None, bend=None).filled(norms)
-        return {
-            name: (getattr(self, name), 2 * getattr(free, name))
-            for name in ("eta1", "eta2")
-            if getattr(self, name) is not None
-        }
-
     @compiled_where_called
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
@@ -337,19 +328,13 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
             y, mu = seen.lower.y, seen.lower.multipliers
         memory, weighted = common.init_rule(method.eta, x0), jax.tree.map(lambda a: method.c * a, mu)
         state = BLOCCState(Iterate(x0, y), y, mu, weighted, memory, jnp.zeros((), jnp.int32), key)
-        return Begun(method, state, self._doubts(problem, x0, y0, zeta, xi))
-
-    def _doubts(self, problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Bool[Array, ""]]:
-        """Those of the two solvers. An estimated c is large enough for F + c G to be as convex as G."""
-        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in self.lower.doubts(problem, x, y, xi).items()}
-        if self.c is None and isinstance(self.penalised, MaxMin):
-            found = self.penalised.doubts(problem, x, y, xi)
-        else:
-            found = self.penalised.doubts(
-                penalised_problem(problem, given(self.c, 1.0, dtype_of(x, y))), x, y, (zeta, xi)
-            )
+        below = method.lower.doubts(problem, x0, y0, xi)
+        doubts = {f"BLOCC(lower=...): {text}": flag for text, flag in below.items()}
         second = "BLOCC(penalised=...), on F + c G in the place of the lower objective, where a larger c may help"
-        return doubts | {f"{second}: {text}": flag for text, flag in found.items()}
+        as_convex = self.c is None and isinstance(self.penalised, MaxMin)  # with an estimated c, F + c G is so as G is
+        level = (problem, x0, y0, xi) if as_convex else (penalised_problem(problem, method.c), x0, y0, (zeta, xi))
+        above = method.penalised.doubts(*level)
+        return Begun(method, state, doubts | {f"{second}: {text}": flag for text, flag in above.items()})
 
     def _filled(self, problem: Problem, seen: common.StartLook, weakest: Scalar, dtype: jnp.dtype) -> "BLOCC":
         """Every unset number from the norms at the start; `weakest` is the smallest curvature of G in y."""
@@ -431,18 +416,20 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         """The steps of MaxMin that were set against 2/L, and the x-step against 2/L_x, where the state is."""
         rescaled, x = scaled(problem, self.scales), state.point.x
         zeta, xi = common.first_batches(self, problem, state.key, None)
-        limits: dict[str, tuple[Scalar, Scalar]] = {}
         penalised = penalised_problem(rescaled, self.c), x, state.point.y, (zeta, xi), state.mu_penalised
         levels = {"lower": (rescaled, x, state.y_lower, xi, state.mu_lower), "penalised": penalised}
+        limits: dict[str, tuple[Scalar, Scalar]] = {}
         for name, level in levels.items():
             solver = getattr(self, name)
             if isinstance(solver, MaxMin):
-                steps = solver.step_limits(norms_at(*level))
-                limits |= {f"{name}.{step}": limit for step, limit in steps.items()}
+                able = dataclasses.replace(solver, eta1=None, eta2=None, bend=None).filled(norms_at(*level))
+                for step in ("eta1", "eta2"):
+                    if getattr(solver, step) is not None:
+                        limits[f"{name}.{step}"] = getattr(solver, step), 2 * getattr(able, step)
         if not isinstance(self.eta, common.Adaptive) and not is_transformation(self.eta):
             free = dataclasses.replace(self, eta=None, smoothness=None)
-            able = free.begin(problem, x, state.y_lower, state.key).method
-            limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / able.smoothness)
+            smoothness = free.begin(problem, x, state.y_lower, state.key).method.smoothness
+            limits["eta"] = (common.rate(self.eta, state.step, dtype_of(x)), 2 / smoothness)
         return limits
 
     def costs(self, problem: Problem) -> RunCosts:

@@ -73,12 +73,12 @@ from hierax._math.convexity import affine_rows, lower_curvatures
 from hierax._math.lower_level import SOLVED, LowerSolution, reachable
 from hierax._math.psi import gradient_mapping
 from hierax._math.spectrum import hessian_product, power_iteration
-from hierax._methods.augmented import ALM
+from hierax._methods.augmented import ALM, accelerated
 from hierax._methods.common import as_arrays, rate, setting, with_defaults
 from hierax._methods.smoothed import Look, Prepared, Round, Smoothed, SmoothedState, blank, eta_advice, look_through
 from hierax._problem import sets
 from hierax._problem.problem import Problem
-from hierax._run.method import Advice, RunCosts
+from hierax._run.method import Advice
 
 TOO_LARGE = (
     "{0}: the KKT matrix of the lower level is larger than {1} x {1} (entries of y plus constraints plus bounds of Y), "
@@ -168,28 +168,23 @@ def solution_of(look: Look) -> LowerSolution:
 
 
 def least_norm_weights(
-    gradients: Float[Array, "m n"], landed: Callable[[Array], Array], t: Scalar, steps: Array | int = MANY
+    gradients: Float[Array, "m n"], landed: Callable[[Array], Array], t: Scalar
 ) -> Float[Array, " m"]:
     """The weights on the simplex that maximise q(w) = min over x' in X of <d, x' - x> + ||x' - x||^2/(2t), d = sum w d.
 
     `landed(d)` is Proj_X(x - t d) - x, hence the gradient of q is (<d_i, landed(d)>)_i, with Lipschitz constant
-    t ||D||^2. Accelerated projected gradients, restarted whenever they point uphill.
+    t ||D||^2.
     """
-    m = gradients.shape[0]
+
+    def below(w: Array) -> Scalar:
+        d = w @ gradients
+        gone = jax.lax.stop_gradient(landed(d))
+        return -jnp.vdot(d, gone) - jnp.vdot(gone, gone) / (2 * t)
+
+    start = jnp.full(len(gradients), 1 / len(gradients), gradients.dtype)
     curved = or_one(t * jnp.linalg.norm(gradients @ gradients.T))
-
-    def body(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        w, ahead, momentum = carry
-        rise = gradients @ landed(ahead @ gradients)
-        new = sets.Simplex().project(ahead + rise / curved)
-        uphill = jnp.vdot(ahead - new, new - w) > 0
-        momentum = jnp.where(uphill, 1.0, momentum)
-        following = 0.5 + jnp.sqrt(0.25 + momentum**2)
-        share = jnp.where(uphill, 0.0, (momentum - 1) / following)
-        return new, new + share * (new - w), following
-
-    start = jnp.full(m, 1 / m, gradients.dtype)
-    return jax.lax.fori_loop(0, steps, body, (start, start, jnp.ones((), gradients.dtype)))[0]
+    enough = jnp.finfo(start.dtype).eps * curved
+    return accelerated(below, sets.Simplex().project, start, curved, enough, MANY).v
 
 
 class Hull(NamedTuple):
@@ -198,12 +193,10 @@ class Hull(NamedTuple):
     Attributes:
         single: the gradient that the likeliest active set alone gives.
         length: the size of y that tolerances are relative to.
-        steep: norm of F's gradient in y.
     """
 
     single: PyTree
     length: Scalar
-    steep: Scalar
 
 
 class GAM(ImplicitGradient):
@@ -262,13 +255,16 @@ class GAM(ImplicitGradient):
         doubted = min(self.candidates.bit_length() - 1, margins.size)
         least, rows = jax.lax.top_k(-margins, doubted)  # the weakest rows first
         count = 2 ** jnp.sum(-least <= tol)
-        solved = hyper.adjoints(system, likely, rows, grad_y)
 
-        def gradient_of(one: hyper.Adjoint) -> Array:
-            return jax.flatten_util.ravel_pytree(hyper.total_gradient(problem, x, found, one, at.zeta, at.xi))[0]
+        def visit(number: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
+            """The set in which those of the doubted rows have changed sides that the digits of its number name."""
+            changed = (number >> jnp.arange(doubted)) % 2 == 1
+            one = hyper.adjoint(system, likely.at[rows].set(likely[rows] ^ changed), grad_y)
+            d = hyper.total_gradient(problem, x, found, one, at.zeta, at.xi)
+            return kept[0].at[number].set(jax.flatten_util.ravel_pytree(d)[0]), kept[1].at[number].set(~one.singular)
 
-        gradients = jax.vmap(gradient_of)(solved)
-        regular = ~solved.singular & (jnp.arange(2**doubted) < count)
+        none = jnp.zeros((2**doubted, flat.size), flat.dtype), jnp.zeros(2**doubted, bool)
+        gradients, regular = jax.lax.fori_loop(0, count, visit, none)
         # Sets with dependent gradients are left out; where there are no others the likeliest one has to do.
         first = jnp.argmax(regular)
         gradients = jnp.where(regular[:, None], gradients, gradients[first])
@@ -276,9 +272,8 @@ class GAM(ImplicitGradient):
         def landed(d: Array) -> Array:
             return jax.flatten_util.ravel_pytree(sets.project(problem.x_set, tree(flat - t * d)))[0] - flat
 
-        # Without a kink all rows are the same gradient, and any weights will do.
-        weights = least_norm_weights(gradients, landed, t, jnp.where(count > 1, MANY, 0))
-        return tree(weights @ gradients), Hull(tree(gradients[0]), system.length, trees.norm(grad_y))
+        weights = least_norm_weights(gradients, landed, t)  # equal ones where there is no kink
+        return tree(weights @ gradients), Hull(tree(gradients[0]), system.length)
 
     def _tolerance_and_length(self, problem: Problem, state: SmoothedState) -> tuple[Scalar, Scalar]:
         """The tolerance of activity, and the step that the least norm is measured with."""
@@ -289,12 +284,6 @@ class GAM(ImplicitGradient):
         if not is_transformation(self.eta):
             share = rate(self.eta, state.step, share.dtype) / rate(self.eta, jnp.zeros_like(state.step), share.dtype)
         return share * self.tol_active, 1 / self.smoothness
-
-    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
-        """What the solver's residual and rounding may make of the two values; without it the last digits never pass."""
-        eps = jnp.finfo(here.value.dtype).eps
-        rough = known.steep * known.length * (here.residual + there.residual)
-        return jnp.minimum(rough, jnp.sqrt(eps) * jnp.abs(here.value)) + 10 * eps * jnp.abs(here.value)
 
     def remembered(
         self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Bool[Array, ""]
@@ -308,12 +297,6 @@ class GAM(ImplicitGradient):
         finest = jnp.sqrt(jnp.finfo(tol.dtype).eps)
         finer = jnp.maximum(LITTLE * tol, jnp.minimum(finest, tol))
         return jnp.where((mapped <= tol * alone) | stuck, finer, tol)
-
-    def costs(self, problem: Problem) -> RunCosts:
-        """Armijo's rule needs no gradient before the first step; an estimated step those at two points."""
-        probes, found = 0 if self.searches(problem) else 2, super().costs(problem)
-        start = found.start._replace(grad_upper=probes, grad_lower=2 * probes, vjp_constraints=2 * probes)
-        return found._replace(start=start)
 
 
 class IGAL(LinearRows):

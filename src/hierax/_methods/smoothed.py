@@ -209,10 +209,6 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
         """The direction d of a step from x, which goes along -d, and what else the method found out about it."""
         return self.slope(problem, state.point.x, here, at), ()
 
-    def noise(self, here: Look, there: Look, known: PyTree) -> Scalar:
-        """What rounding and the solvers' residuals may make of the difference of two values."""
-        return here.noise + there.noise
-
     def remembered(self, problem: Problem, state: SmoothedState, known: PyTree, there: Look, taken: Flag) -> PyTree:
         """The memory after a trial point of the line search `state.line`, from what `direction` found out."""
         return state.memory
@@ -272,10 +268,11 @@ class Smoothed(common.PublishedMethod, common.WithSmoothness):
 
     def costs(self, problem: Problem) -> RunCosts:
         """In lower solves, which are nearly all of it; second derivatives are not counted."""
-        looks, start = (1 + self.changes, 1) if self.searches(problem) else (1, 2)
-        each = Costs(common.batch_costs(self, problem).zeta, grad_upper=2, grad_lower=2, vjp_constraints=2)
-        first = each._replace(zeta=0, lower_solves=start * self.solves)
-        return RunCosts(first, each._replace(lower_solves=looks * self.solves))
+        # Armijo's rule needs no gradient before the first step; an estimated step those at two points.
+        looks, start, slopes = (1 + self.changes, 1, 0) if self.searches(problem) else (1, 2, 2)
+        first = Costs(0, 0, slopes, 2 * slopes, 2 * slopes, start * self.solves)
+        zeta = common.batch_costs(self, problem).zeta
+        return RunCosts(first, Costs(zeta, 0, 2, 2, 2, lower_solves=looks * self.solves))
 
 
 def _probed(method: Smoothed, problem: Problem, x0: PyTree, inner: PyTree, at: Round) -> tuple[Look, Scalar]:
@@ -325,8 +322,7 @@ def _trial_step(method: Smoothed, problem: Problem, state: SmoothedState, at: Ro
         place, inner = select(first, (target, here.inner), reached[:2])
         found = method.look(problem, place, inner, at._replace(number=reached[2]))
         sound = (found.status == SOLVED) | ((found.status == INACCURATE) & (here.status == INACCURATE))
-        noise = method.noise(here, found, known)
-        taken = sound & (found.value <= here.value - ARMIJO * way**2 / line.length + noise)
+        taken = sound & (found.value - found.noise <= here.value - ARMIJO * way**2 / line.length + here.noise)
         # Where nothing is left to gain from this phi_s but rounding errors, its line search is over too.
         over = taken | (way <= jnp.sqrt(jnp.finfo(way.dtype).eps) * size_of(x))
         landed, warm = select(taken, (target, found.inner), (x, here.inner))

@@ -18,13 +18,14 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import FINE, MANY, MUCH
+from hierax._base.constants import FINE, MANY
 from hierax._base.trees import dtype_of, size
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import SOLVED, raveled
 from hierax._math.psi import violation
+from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._math.spectrum import extreme_eigenvalues, hessian_product, power_iteration
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem
@@ -34,7 +35,7 @@ PLACES = 8  # at which the lower level is solved, noise is looked at, and dense 
 
 
 class Looks(NamedTuple):
-    """Points on a leading axis, the start among them, and whether X and Y were seen to be bounded."""
+    """Points on a leading axis, the start among them, and whether X and Y have bounds."""
 
     x: PyTree
     y: PyTree
@@ -64,42 +65,25 @@ class Seen(NamedTuple):
     looked: int
 
 
-def points_around(setting: Float64Problem, count: int, radius: float, rng: np.random.Generator) -> Looks:
-    """`count` points of X x Y; a set without bounds is looked at as far as `radius` lengths of the start."""
-    (x, y), bounded = zip(*(_block(setting, name, count, radius, rng) for name in ("x", "y")), strict=True)
-    return Looks(x, y, *bounded)
+def points_around(setting: Float64Problem, count: int, radius: float, seed: int) -> Looks:
+    """`count` points of X x Y, the start first; a set without bounds is looked at as far as `radius` lengths of it.
 
+    A quarter of the points lies at corners of X's bounds, a quarter at corners of Y's, and a quarter at both.
+    """
 
-def _block(
-    setting: Float64Problem, name: str, count: int, radius: float, rng: np.random.Generator
-) -> tuple[PyTree, bool]:
-    def program(problem: Problem, data: Data, start: PyTree, rows: Array) -> tuple[PyTree, Array]:
-        """Points on the set, as trees and flat."""
-        _, tree = jax.flatten_util.ravel_pytree(start)
-        landed = jax.vmap(lambda row: sets.project(getattr(problem, f"{name}_set"), tree(row)))(rows)
-        return landed, jax.vmap(lambda point: jax.flatten_util.ravel_pytree(point)[0])(landed)
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, cube: Cube) -> tuple[PyTree, list[Array]]:
+        whole = problem.x_set, problem.y_set
+        _, tree = jax.flatten_util.ravel_pytree((x, y))
+        bounds = [sets.bounds(one, part) for one, part in zip(whole, (x, y), strict=True)]
+        return jax.vmap(tree)(cover(whole, (x, y), cube)), [jnp.all(jnp.isfinite(jnp.stack(both))) for both in bounds]
 
-    def onto(rows: np.ndarray) -> tuple[PyTree, np.ndarray]:
-        return setting.run(f"theory: into {name}", program, start, rows, quick=True)
-
-    start = getattr(setting, name)
-    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(start)])
-    length = 1 + float(np.max(np.abs(flat)))
-    away = rng.standard_normal((count, flat.size))
-    away /= np.linalg.norm(away, axis=1, keepdims=True)
-    far_off = length / FINE  # where a bounded set has been left in every direction
-    farthest = np.max(np.abs(onto(flat + far_off * away)[1] - flat))
-    bounded = bool(farthest < far_off / (MUCH**2 * np.sqrt(flat.size)))
-    reach = float(farthest) * np.sqrt(flat.size) if bounded else radius * length
-    far = reach * rng.uniform(size=count)
-    kind = rng.integers(4, size=count)  # anew for x and y: one may be far out without the other
-    near = kind == 0
-    far[near] *= rng.uniform(size=near.sum())
-    if bounded:  # far points land on the boundary, in corners of a box; every fourth does so in x and y at once
-        far[(kind == 1) | (np.arange(count) % 4 == 1)] = reach / FINE
-    drawn = flat + far[:, None] * away
-    drawn[0] = flat
-    return onto(drawn)[0], bounded
+    n, m, rng = size(setting.x), size(setting.y), np.random.default_rng(seed)
+    place, away = (np.asarray(part) for part in unit_cube(n + m, count - 1, seed))
+    quarter = rng.permutation(np.arange(count - 1) % 4)
+    place = np.where(quarter[:, None] & np.repeat([1, 2], [n, m]), np.round(place), place)
+    away *= radius * rng.uniform(size=(count - 1, 1)) / np.linalg.norm(away, axis=1, keepdims=True)
+    (x, y), bounded = setting.run("theory: points", program, setting.x, setting.y, Cube(place, away), quick=True)
+    return Looks(x, y, *map(bool, bounded))
 
 
 def constants_at(setting: Float64Problem, looks: Looks, seed: int) -> tuple[Constants, Seen]:

@@ -7,7 +7,6 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.constants import FINE, MANY
@@ -195,7 +194,7 @@ def theory(
         y0: likewise.
         eps: the accuracy of Theorem 2, in units of F.
         points: at how many points the problem is looked at.
-        radius: of that ball, in lengths 1 + max |x0|.
+        radius: of that ball, in lengths 1 + |x0|, entry by entry.
         seed: of the points and of the samples.
 
     Examples:
@@ -226,7 +225,7 @@ def theory(
                 f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
             )
     setting = Float64Problem.of(problem, x0, y0, MANY, seed)
-    looks = points_around(setting, points, float(radius), np.random.default_rng(seed))
+    looks = points_around(setting, points, float(radius), seed)
     constants, seen = constants_at(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)

@@ -3,9 +3,8 @@
 import shlex
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from hierax._base.errors import InputError, RunFailed
@@ -18,8 +17,7 @@ from hierax.cli import group
 from hierax.cli.user_file import Out, Target, split, stated
 from hierax.problems import toy
 from hierax.problems.example import Known
-from hierax.problems.toy import SIDE, hyper_objective, local_minimisers
-from hierax.reports.folder import draw_or_say, figures, report_folders, save_figure
+from hierax.reports.folder import report_folders, save_plot
 from hierax.solving import solve
 
 STATED = """\
@@ -30,7 +28,6 @@ NEXT = (
     "Next: hierax new problem.py (state your own problem), README.md, docs/guides/certificate.md (the table);\n"
     "or run: hierax reproduce toy (the paper's experiment, 200 starts; of the package hierax-lab)."
 )
-CURVE, JUDGED, ANSWER = "#444444", "#1f6fb4", "#d1602b"  # colours
 
 
 def new_problem(
@@ -124,12 +121,12 @@ def verify_answer(
 
 def demo(out: Out = None) -> None:
     """Solve the paper's toy problem with nothing set, in seconds; print answer and certificate, and draw it."""
-    folder, example, seen = out or Path("out") / "demo", toy(), list[float]()
-    solution = solve(example.problem, example.x0, example.y0, callback=lambda info: seen.append(float(info.x)))
+    folder, example = out or Path("out") / "demo", toy()
+    solution = solve(example.problem, example.x0, example.y0)
     print(STATED.format(x0=float(example.x0), y0=float(example.y0)))
     print(_beside(solution, min(example.solutions, key=lambda known: known.upper)))
-    print(f"\n{solution.certificate}\n", *solution.log[-2:], sep="\n")
-    draw_or_say(lambda: _draw(folder / "figures" / "demo.png", np.array(seen), solution), print)
+    print(f"\n{solution.certificate}\n", *solution.log[-2:], "", sep="\n")
+    print(save_plot(solution, folder / "figures" / "demo.png"))
     print(f"Report: {solution.report(folder / 'report.html')}\n{NEXT}")
     if solution.status.kind is Kind.INTERRUPTED:
         raise KeyboardInterrupt
@@ -149,21 +146,3 @@ def _beside(solution: Solution, known: Known) -> str:
         ("seconds", f"{counts.seconds:.2f}, and {counts.compile_seconds:.2f} to compile", ""),
     ]
     return text_table(f"Solution: {solution.status.name}", rows)
-
-
-def _draw(path: Path, seen: np.ndarray, solution: Solution) -> None:
-    """F along the lower level's solutions, the points that were looked at, and the answer."""
-    figure = figures.empty_figure(7.0, 4.0)
-    axis = figure.subplots()
-
-    def plot(x: np.ndarray, label: str, *form: str, **style: Any) -> None:
-        axis.plot(x, np.asarray(hyper_objective(x)), *form, label=label, **style)
-
-    plot(np.linspace(0.0, SIDE, 601), "F(x, y*(x)) = F(x, x)", color=CURVE, lw=1.4)
-    plot(local_minimisers(), "local minimisers", "k+", ms=11, mew=1.6, zorder=4)
-    plot(seen, "points that were judged", "o", color=JUDGED, ms=6, alpha=0.6)
-    plot(np.asarray(solution.x), f"answer ({solution.status.name})", "o", color=ANSWER, ms=9)
-    axis.set(xlabel="x", ylabel="F(x, y*(x))", title="The toy, nothing set")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
-    print(f"\nFigure: {save_figure(figure, path)}")

@@ -102,7 +102,7 @@ def solve(
         mesh = _joined(coordinator, num_processes, process_id) if distributed else None
         processes = Processes(mesh)
         asked = {"method": method, "max_steps": max_steps, "seed": seed}
-        chosen = _chosen(asked, folder if resume else None, processes)
+        chosen = _chosen(asked, folder, resume, processes)
         if processes.first:
             print(f"Running the Python file {file} for its {name}.")
         with processes.together():
@@ -174,7 +174,7 @@ def _under_way(folder: Path, settings: Mapping[str, object], resume: bool, proce
     with processes.together():
         if processes.first:
             if not resume:
-                _begin_anew(folder)
+                clear(folder / CHECKPOINT)  # of an earlier run
             try:
                 before = path.read_bytes() if path.is_file() else None
                 run_folder.begin_run(folder, settings)
@@ -188,34 +188,16 @@ def _under_way(folder: Path, settings: Mapping[str, object], resume: bool, proce
         raise
 
 
-def _begin_anew(folder: Path) -> None:
-    """Clear the folder of an earlier run's checkpoints; refuse where that run was killed and can go on."""
-    earlier = _earlier(folder)
-    if earlier is not None and earlier["status"]["name"] == run_folder.RUNNING and numbers_in(folder / CHECKPOINT):
-        raise InputError(
-            f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
-            f"another folder, or remove {folder / CHECKPOINT}."
-        )
-    clear(folder / CHECKPOINT)
-
-
 def _write(folder: Path, solution: Solution, settings: Mapping[str, object], answer: Mapping[str, object]) -> None:
     """Everything that a run leaves in its folder; where that cannot be written, the answer is printed at least."""
     try:
         run_folder.write_json(folder / run_folder.ANSWER, answer)
         run_folder.write_run(folder, solution, settings)
         if isinstance(solution.method, AbstractMethod) and solution.state is not None:
-            picture = folder / "figures" / "history.png"
-            run_folder.draw_or_say(lambda: run_folder.save_figure(solution.plot(), picture), print)
+            print(run_folder.save_plot(solution, folder / "figures" / "history.png"))
     except OSError:
         print(json.dumps(plain(answer)))
         raise
-
-
-def _earlier(folder: Path) -> dict[str, Any] | None:
-    """What run.json says of the run in the folder; None: there is none."""
-    path = folder / run_folder.RUN
-    return run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
 
 
 def _joined(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Mesh:
@@ -230,11 +212,11 @@ def _joined(coordinator: str | None, num_processes: int | None, process_id: int 
     return jax.make_mesh((jax.device_count(),), ("data",))
 
 
-def _chosen(asked: Asked, earlier: Path | None, processes: Processes) -> dict[str, Any]:
-    """The options, where they are not given those of the run in the folder `earlier`; the same in all processes."""
+def _chosen(asked: Asked, folder: Path, resume: bool, processes: Processes) -> dict[str, Any]:
+    """The options, as the run in the folder completes them; the same in all processes."""
     with processes.together():
-        if earlier is not None and processes.first:
-            asked = _with_earlier(asked, earlier)
+        if processes.first:
+            asked = _with_earlier(asked, folder, resume)
     chosen: dict[str, Any] = json.loads(processes.from_first(json.dumps(asked).encode()))
     chosen |= {"method": chosen["method"] or "auto", "seed": chosen["seed"] or 0}
     if chosen["method"] == "auto" and chosen["max_steps"] is not None:
@@ -242,22 +224,32 @@ def _chosen(asked: Asked, earlier: Path | None, processes: Processes) -> dict[st
     return chosen
 
 
-def _with_earlier(asked: Asked, folder: Path) -> Asked:
-    """The options of the run to resume, where the command does not set them.
+def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
+    """The options, with `resume` those of the run in the folder where the command does not set them.
 
-    Where there is no run it begins: one command serves for the first time and after every kill, also after one that hit
-    before there was a folder.
+    Where there is no run to resume it begins: one command serves for the first time and after every kill, also after
+    one that hit before there was a folder. Without `resume` a run that was killed and can go on is not written over.
     """
-    earlier = _earlier(folder)
+    path = folder / run_folder.RUN
+    earlier = run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
+    killed = earlier is not None and earlier["status"]["name"] == run_folder.RUNNING
+    can_go_on = bool(numbers_in(folder / CHECKPOINT))
+    if not resume:
+        if killed and can_go_on:
+            raise InputError(
+                f"--out {folder}: holds a run that was killed, or is under way. Add --resume to go on with it, name "
+                f"another folder, or remove {folder / CHECKPOINT}."
+            )
+        return asked
     if earlier is None:
         print(f"Nothing to resume in {folder}: the run begins.")
         return asked
-    if earlier["status"]["name"] != run_folder.RUNNING and not numbers_in(folder / CHECKPOINT):
+    if not killed and not can_go_on:
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = earlier["settings"]
     if known["method"] not in SOLVERS:
         method = known["method"]
-        raise InputError(f"{folder / run_folder.RUN}: knows no method {method!r}; it knows {', '.join(SOLVERS)}.")
+        raise InputError(f"{path}: knows no method {method!r}; it knows {', '.join(SOLVERS)}.")
     return {name: known.get(name) if value is None else value for name, value in asked.items()}
 
 

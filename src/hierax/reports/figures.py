@@ -50,16 +50,11 @@ class NotebookFigure(Figure):
         return picture.getvalue()
 
 
-def empty_figure(width: float, height: float) -> NotebookFigure:
-    """A figure of this size in inches."""
-    return NotebookFigure(figsize=(width, height), layout="constrained")
-
-
 def figure_of(panels: Sequence[Panel]) -> NotebookFigure:
     """All panels."""
     columns = max(math.ceil(math.sqrt(len(panels))), 1)
     rows = max(-(-len(panels) // columns), 1)
-    figure = empty_figure(4.2 * columns, HEIGHT * rows)
+    figure = NotebookFigure(figsize=(4.2 * columns, HEIGHT * rows), layout="constrained")
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
         _draw(panel, axes)

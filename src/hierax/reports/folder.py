@@ -6,7 +6,7 @@ starts), history.csv, arrays.npz, figures/, and beside them answer.json of `hier
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,19 +119,15 @@ def add_certificate(out: Path, solution: Solution) -> None:
     write_json(out / RUN, {**read_json(out / RUN), "certificate": certificate_facts(solution, certify=False)})
 
 
-def save_figure(figure: "Figure", path: Path) -> Path:
-    """Write a figure as PNG; makes the folder."""
+def save_plot(solution: Solution, path: Path) -> str:
+    """Draw a run as PNG: where it is, or how to get matplotlib, because numbers are worth having without pictures."""
+    try:
+        figure = plot(solution)
+    except MissingExtra as error:
+        return f"No figures: {error}"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    return path
-
-
-def draw_or_say(draw: Callable[[], object], say: Callable[[str], None]) -> None:
-    """Draw; where matplotlib is missing say how to get it, because the numbers are worth having without pictures."""
-    try:
-        draw()
-    except MissingExtra as error:
-        say(f"No figures: {error}")
+    return f"Figure: {path}"
 
 
 def run_in(folder: Path, name: str) -> RunContent:

@@ -210,28 +210,34 @@ def _section(level: int, title: str, inside: str) -> str:
 # -- what is at the top -----------------------------------------------------------------------------------------------
 
 
-def _headline(run: RunContent) -> str:
-    found, counts = run.certificate, run.counts
-    samples = [f"{text} {name}" for name, text in counts.items() if name.startswith(("samples", "seconds to"))]
-    cards = [
-        _card("Status", _badge(run.ending.tone, run.ending.name), run.ending.claim),
-        _card("F", _value(run), str(run.facts.get("value_of", ""))),
-        _card("Certificate", _verdict(found), found.get("missing") or f"at tolerance {found['tol']:g}"),
-        _card("Spent", f"{counts['seconds']} s" if "seconds" in counts else "not known", "; ".join(samples)),
-    ]
-    points = []
+def _cells(run: RunContent) -> dict[str, Markup]:
+    """What a run found, each with a note: its status, F, the certificate's verdict, x and y."""
+    found, ending, problem = run.certificate, run.ending, dict(run.rows("problem"))
+    cells = {
+        "status": (_badge(ending.tone, ending.name), ending.claim),
+        "F": (_value(run), run.facts.get("value_of", "")),
+        "certificate": (_verdict(found), found.get("missing") or f"at tolerance {found['tol']:g}"),
+    }
     for name, level in (("x", "upper"), ("y", "lower")):
         rows = _arrays_of(name, run)
         named = [f"<small>{escaped(title)}</small> {escaped(text)}" for title, text in rows]
         text = rows[0][1] if [title for title, _ in rows] == [name] else Markup("<br>".join(named))
-        if rows:
-            points.append(_card(name, text, dict(run.rows("problem")).get(f"{level} variable {name}", "")))
-    below = f'<dl class="cards points">{"".join(points)}</dl>' if points else ""
-    return f'<dl class="cards">{"".join(cards)}</dl>{below}<p>{escaped(run.ending.message)}</p>'
+        cells |= {name: (text, problem.get(f"{level} variable {name}", ""))} if rows else {}
+    return {name: Markup(f"{escaped(text)}<small>{escaped(note)}</small>") for name, (text, note) in cells.items()}
 
 
-def _card(title: str, text: str, note: str) -> str:
-    return f"<div><dt>{escaped(title)}</dt><dd>{escaped(text)}<small>{escaped(note)}</small></dd></div>"
+def _headline(run: RunContent) -> str:
+    cells, counts = _cells(run), run.counts
+    samples = [f"{text} {name}" for name, text in counts.items() if name.startswith(("samples", "seconds to"))]
+    spent = f"{counts['seconds']} s" if "seconds" in counts else "not known"
+    points = _cards({name: cells.pop(name) for name in ("x", "y") if name in cells}, "cards points")
+    cells["spent"] = Markup(f"{escaped(spent)}<small>{escaped('; '.join(samples))}</small>")
+    return f"{_cards(cells, 'cards')}{points}<p>{escaped(run.ending.message)}</p>"
+
+
+def _cards(cells: Mapping[str, Markup], css_class: str) -> str:
+    shown = "".join(f"<div><dt>{escaped(title)}</dt><dd>{cell}</dd></div>" for title, cell in cells.items())
+    return f'<dl class="{css_class}">{shown}</dl>' if cells else ""
 
 
 def _arrays_of(name: str, run: RunContent) -> list[Row]:
@@ -244,22 +250,15 @@ def _arrays_of(name: str, run: RunContent) -> list[Row]:
 
 
 def _overview(runs: Sequence[RunContent]) -> str:
-    each = []
-    for run in runs:
-        arrays = {name: _arrays_of(name, run) for name in ("x", "y")}
-        each.append(
-            {
-                "status": run.ending.name,
-                "claim": run.ending.claim,
-                "F": _value(run),
-                "F is": run.facts.get("value_of", "-"),
-                **{name: rows[0][1] if len(rows) == 1 else f"{len(rows)} arrays" for name, rows in arrays.items()},
-                "certificate": _verdict(run.certificate),
-                "method": (run.facts.get("method") or {}).get("type", "-"),
-                **run.counts,
-                **{name: number for name, number, _ in run.certificate.get("lines", []) if number},
-            }
-        )
+    each = [
+        {
+            **_cells(run),
+            "method": (run.facts.get("method") or {}).get("type", "-"),
+            **run.counts,
+            **{name: number for name, number, _ in run.certificate.get("lines", []) if number},
+        }
+        for run in runs
+    ]
     names = dict.fromkeys(name for cells in each for name in cells)
     rows = [(name, *(cells.get(name, "-") for cells in each)) for name in names]
     shown = table("What the runs found", rows, ["", *(run.name for run in runs)], "overview labelled")

@@ -110,7 +110,8 @@ def _panel(column: str, runs: Sequence[RunHistory]) -> Panel:
     title, text, log = _record(column)
     shown = {number: run for number, run in enumerate(runs) if column in run.columns}
     every = [line for number, run in shown.items() for line in _series(column, run, number)]
-    lines = [_thinned(line, MAX_POINTS // len(every)) for line in every if np.isfinite(line.y).any()]
+    drawn = [(line, thinned(line.y, MAX_POINTS // len(every))) for line in every if np.isfinite(line.y).any()]
+    lines = [line._replace(x=line.x[keep], y=line.y[keep]) for line, keep in drawn]
     starts = max((run.columns[column][0].size for run in shown.values()), default=1)
     if starts > MAX_LISTED:
         text = f"{text} {MAX_LISTED} of the {starts} starts are drawn."
@@ -133,11 +134,6 @@ def _series(column: str, run: RunHistory, number: int) -> Iterator[Series]:
     for start in np.unique(np.linspace(0, values.shape[1] - 1, MAX_LISTED).astype(int)):
         dots = "seconds" not in run.columns
         yield Series("" if start else run.name, steps[:, start], values[:, start], dots, number)
-
-
-def _thinned(line: Series, most: int) -> Series:
-    keep = thinned(line.y, most)
-    return line._replace(x=line.x[keep], y=line.y[keep])
 
 
 def _spans_decades(lines: Sequence[Series]) -> bool:
