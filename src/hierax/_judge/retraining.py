@@ -21,7 +21,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
@@ -157,25 +157,25 @@ def _chunk(
     """Further steps of every training; in the second half they are shortened, in a straight line to zero."""
     ys, speeds, done = state
     rows = jax.tree.leaves(data.xi)[0].shape[0] if data.xi is not None else 0
-
-    def batch_of(key: PRNGKeyArray) -> PyTree:
-        if rows <= BATCH:
-            return data.xi
-        chosen = jax.random.randint(key, (BATCH,), 0, rows)
-        return jax.tree.map(lambda leaf: leaf[chosen], data.xi)
+    numbers = jnp.asarray(done) + jnp.arange(TRAINING_STEPS // COUNT, dtype=done.dtype)
 
     def one(y: PyTree, speed: PyTree, seed: Int[Array, ""], rate: Scalar) -> tuple[PyTree, PyTree]:
-        def step(carry: tuple[PyTree, PyTree], i: Int[Array, ""]) -> tuple[tuple[PyTree, PyTree], None]:
-            y, speed = carry
-            batch = batch_of(jax.random.fold_in(jax.random.key(seed), i))
+        def drawn(i: Int[Array, ""]) -> Int[Array, " batch"]:
+            return jax.random.randint(jax.random.fold_in(jax.random.key(seed), i), (BATCH,), 0, rows)
+
+        def step(
+            carry: tuple[PyTree, PyTree], at: tuple[Int[Array, ""], Int[Array, " batch"] | None]
+        ) -> tuple[tuple[PyTree, PyTree], None]:
+            (y, speed), (i, chosen) = carry, at
+            batch = data.xi if chosen is None else jax.tree.map(lambda leaf: leaf[chosen], data.xi)
             slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
             speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
             left = 2 * (TRAINING_STEPS - i).astype(rate.dtype) / TRAINING_STEPS
             moved = trees.add_scaled(y, -rate * jnp.minimum(1.0, left), speed)
             return (nearer(problem, x, moved), speed), None
 
-        numbers = jnp.asarray(done) + jnp.arange(TRAINING_STEPS // COUNT, dtype=done.dtype)
-        return jax.lax.scan(step, (y, speed), numbers)[0]
+        batches = jax.vmap(drawn)(numbers) if rows > BATCH else None
+        return jax.lax.scan(step, (y, speed), (numbers, batches))[0]
 
     return *jax.vmap(one)(ys, speeds, keys, rates), done + TRAINING_STEPS // COUNT
 
