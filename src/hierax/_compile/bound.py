@@ -341,7 +341,9 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
-        call, (compiled, other) = self._compiled(name, function, args, static, donate, QUICK if quick else LIGHT if light else None)
+        call, (compiled, other) = self._compiled(
+            name, function, args, static, donate, QUICK if quick else LIGHT if light else None
+        )
         return eqx.combine(compiled(call.given, call.rest), other)
 
     def shapes(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> PyTree:
