@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 from scipy import special
 
 from hierax._engine.by_hand import HandMade
@@ -99,54 +99,38 @@ class Weighing(NamedTuple):
         return v if self.bound is None else xp.exp(v)
 
 
-class Folds(NamedTuple):
-    """Rows to fit on and rows that judge (`tests`), each with labels per class as signs; y: all planes, then slacks.
+class LinearByHand(HandMade):
+    """The problem in vectors, with the hinge and `slack` the stated one, which the certificate judges.
+
+    Without slacks it has the same planes, and is smooth. y: all planes, then the slacks.
 
     Attributes:
-        rows: of each fold, or the same for all.
-        signs: of the classes.
-        counts: of the rows in each fold; zero where it is not fitted on them.
-        tests: as `rows`.
+        features: of the rows to fit on, of each fold, or the same for all.
+        signs: the labels of the classes there.
+        counts: of these rows in each fold; zero where it is not fitted on them.
+        tests: as `features`, of the rows that judge.
         test_signs: as `signs`.
         shares: of the tests in each fold.
         prices: of what v differs from its start.
         slacks: which of all (fold, class, row) have one.
+        shape: of the models: folds, classes, features.
     """
 
-    rows: Float[np.ndarray, "#f n d"]
-    signs: Float[np.ndarray, "k n"]
-    counts: Float[np.ndarray, "f n"]
-    tests: Float[np.ndarray, "#f m d"]
-    test_signs: Float[np.ndarray, "k m"]
-    shares: Float[np.ndarray, "f m"]
-    prices: Float[np.ndarray, " n"]
-    slacks: Int[np.ndarray, " slacks"]
-
-    @staticmethod
-    def of(kept: Kept, slack: bool) -> "Folds":
-        """Those of a problem, with slacks or without."""
-        rows, signs, tuned, judging = (
-            kept["rows"],
-            kept["signs"].T,
-            kept["train"].any(axis=0),
-            kept["shares"].any(axis=0),
-        )
-        counts = (kept["train"] * kept["counts"])[:, tuned]
-        return Folds(
-            rows=rows[:, tuned],
-            signs=signs[:, tuned],
-            counts=counts,
-            tests=rows[:, judging],
-            test_signs=signs[:, judging],
-            shares=kept["shares"][:, judging],
-            prices=Weighing(*kept["weighing"]).penalty * kept["counts"][tuned] / kept["judged"],
-            slacks=np.flatnonzero(np.repeat(counts * slack, len(signs), axis=0)),
-        )
-
-    @property
-    def planes(self) -> tuple[int, int, int]:
-        """The shape of the models: folds, classes, features."""
-        return len(self.counts), len(self.signs), self.rows.shape[2]
+    def __init__(self, kept: Kept, slack: bool = True) -> None:
+        signs, tuned, judging = kept["signs"].T, kept["train"].any(axis=0), kept["shares"].any(axis=0)
+        self.weighing = Weighing(*kept["weighing"])
+        self.loss, self.judge = LOSSES[kept["loss"]], LOSSES[kept["judge"]]
+        self.features, self.signs, self.counts = kept["rows"][:, tuned], signs[:, tuned], kept["train"] * kept["counts"]
+        self.counts = self.counts[:, tuned]
+        self.tests, self.test_signs = kept["rows"][:, judging], signs[:, judging]
+        self.shares, self.prices = kept["shares"][:, judging], kept["counts"][tuned] / kept["judged"]
+        self.prices *= self.weighing.penalty
+        self._slack = slack and kept["loss"] == "squared_hinge"
+        self.slacks = np.flatnonzero(np.repeat(self.counts * self._slack, len(signs), axis=0))
+        self.shape = len(self.counts), len(signs), self.features.shape[2]
+        self.rows, self._first = self.slacks.size, int(np.prod(self.shape))
+        self.ny = self._first + self.rows
+        self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
 
     def values(self, rows: np.ndarray, planes: Any) -> Any:
         """What models (their shape may have more axes in front) say of the rows, or of the tests: (..., f, k, n)."""
@@ -157,51 +141,35 @@ class Folds(NamedTuple):
         """The transposed of `values`."""
         return (pushes.reshape(len(rows), -1, rows.shape[1]) @ rows).ravel()
 
-
-class LinearByHand(HandMade):
-    """The problem in vectors, with the hinge and `slack` the stated one, which the certificate judges.
-
-    Without slacks it has the same planes, and is smooth.
-    """
-
-    def __init__(self, kept: Kept, slack: bool = True) -> None:
-        self.weighing = Weighing(*kept["weighing"])
-        self._slack = slack and kept["loss"] == "squared_hinge"
-        self._loss, self._judge = LOSSES[kept["loss"]], LOSSES[kept["judge"]]
-        self._folds = Folds.of(kept, self._slack)
-        self.rows, self._first = self._folds.slacks.size, int(np.prod(self._folds.planes))
-        self.ny = self._first + self.rows
-        self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
-
     def _weights(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the rows of every fold count, and the derivatives in v; that in x_0 is what they count."""
-        per = self._folds.counts * np.exp(x[0])
+        per = self.counts * np.exp(x[0])
         s = per * self.weighing.weights(x[1:])
         return s, per if self.weighing.bound is None else s
 
     def _margins(self, y: np.ndarray) -> Float[np.ndarray, "f k n"]:
-        planes = y[: self._first].reshape(self._folds.planes)
-        return self._folds.signs * self._folds.values(self._folds.rows, planes)
+        planes = y[: self._first].reshape(self.shape)
+        return self.signs * self.values(self.features, planes)
 
     def _spread(self, of_slacks: np.ndarray) -> Float[np.ndarray, "... f k n"]:
         """What belongs to slacks in the place of their fold, class and row; several in lines."""
-        f, k, _ = self._folds.planes
-        found = np.zeros((*of_slacks.shape[:-1], f, k, self._folds.signs.shape[1]))
-        found.reshape(*of_slacks.shape[:-1], -1)[..., self._folds.slacks] = of_slacks
+        f, k, _ = self.shape
+        found = np.zeros((*of_slacks.shape[:-1], f, k, self.signs.shape[1]))
+        found.reshape(*of_slacks.shape[:-1], -1)[..., self.slacks] = of_slacks
         return found
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
-        folds, planes, margins, (s, steep) = self._folds, y[: self._first], self._margins(y), self._weights(x)
+        planes, margins, (s, steep) = y[: self._first], self._margins(y), self._weights(x)
         of_slacks = rows = np.zeros(0)
         if self._slack:
             slack, pull = self._spread(y[self._first :]), self._spread(mu)
             losses, pushes = slack**2, -pull
-            of_slacks = (2.0 * s[:, None] * slack - pull).ravel()[folds.slacks]
-            rows = (1.0 - margins - slack).ravel()[folds.slacks]
+            of_slacks = (2.0 * s[:, None] * slack - pull).ravel()[self.slacks]
+            rows = (1.0 - margins - slack).ravel()[self.slacks]
         else:
-            losses, pushes = self._loss.value(margins), s[:, None] * self._loss.slope(margins)
-        every, of_planes = losses.sum(axis=1), planes + folds.pull(folds.rows, folds.signs * pushes)
+            losses, pushes = self.loss.value(margins), s[:, None] * self.loss.slope(margins)
+        every, of_planes = losses.sum(axis=1), planes + self.pull(self.features, self.signs * pushes)
         total = float(np.sum(s * every))
         along_x = np.append(total, np.sum(steep * every, axis=0))
         return Slopes(0.5 * float(planes @ planes) + total, along_x, np.append(of_planes, of_slacks), rows)
@@ -212,13 +180,10 @@ class LinearByHand(HandMade):
             if self._last is None or self._last[0] != x.tobytes():
                 self._last = x.tobytes(), Blocks(self._stacks(x), self.ny, self.rows)
             return self._last[1]
-        folds, k = self._folds, self._folds.planes[1]
-        bends = (self._weights(x)[0][:, None] * self._loss.curvature(self._margins(y))).reshape(
-            -1, folds.signs.shape[1]
-        )
-        hessian, none = np.tile(np.eye(folds.planes[2]), (len(bends), 1, 1)), slice(self.ny, self.ny)
+        bends = (self._weights(x)[0][:, None] * self.loss.curvature(self._margins(y))).reshape(-1, self.signs.shape[1])
+        hessian, none = np.tile(np.eye(self.shape[2]), (len(bends), 1, 1)), slice(self.ny, self.ny)
         for i, bend in enumerate(bends):
-            curved, rows = np.flatnonzero(bend), folds.rows[i // k % len(folds.rows)]
+            curved, rows = np.flatnonzero(bend), self.features[i // self.shape[1] % len(self.features)]
             hessian[i] += (rows[curved] * bend[curved, None]).T @ rows[curved]
         empty = hessian[:, :0]
         stack = Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])
@@ -227,10 +192,10 @@ class LinearByHand(HandMade):
     def _stacks(self, x: np.ndarray) -> list[Stack]:
         """The blocks of every fold with slacks."""
         stacks, first, (s, _) = [], 0, self._weights(x)
-        _, k, d = self._folds.planes
+        _, k, d = self.shape
         for f, weights in enumerate(s):
-            own = np.flatnonzero(self._folds.counts[f])
-            signs, rows = self._folds.signs[:, own], self._folds.rows[f % len(self._folds.rows), own]
+            own = np.flatnonzero(self.counts[f])
+            signs, rows = self.signs[:, own], self.features[f % len(self.features), own]
             last, planes = first + signs.size, slice(f * k * d, (f + 1) * k * d)
             places = planes, slice(self._first + first, self._first + last), slice(first, last)
             curvatures = np.tile(2.0 * weights[own], (k, 1))
@@ -241,63 +206,62 @@ class LinearByHand(HandMade):
 
     def mixed(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
-        found, folds, (s, steep) = np.zeros((self.ny + self.rows, x.size)), self._folds, self._weights(x)
+        found, (s, steep) = np.zeros((self.ny + self.rows, x.size)), self._weights(x)
         if self._slack:
             push, at = 2.0 * self._spread(y[self._first :]), np.arange(self._first, self.ny)
-            found[at, 0] = (push * s[:, None]).ravel()[folds.slacks]
-            found[at, 1 + folds.slacks % s.shape[1]] = (push * steep[:, None]).ravel()[folds.slacks]
+            found[at, 0] = (push * s[:, None]).ravel()[self.slacks]
+            found[at, 1 + self.slacks % s.shape[1]] = (push * steep[:, None]).ravel()[self.slacks]
         else:
-            slope = folds.signs * self._loss.slope(self._margins(y))
-            pushes = slope[:, :, None] * folds.rows.mT[:, None]
+            slope = self.signs * self.loss.slope(self._margins(y))
+            pushes = slope[:, :, None] * self.features.mT[:, None]
             found[:, 0] = (pushes @ s[:, None, :, None]).ravel()
             found[:, 1:] = (pushes * steep[:, None, None]).reshape(self.ny, -1)
         return found
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """F and its derivatives in x and in y."""
-        off, folds, shares = x[1:] - self.weighing.start, self._folds, self._folds.shares[:, None]
-        margins = folds.test_signs * folds.values(folds.tests, y[: self._first].reshape(folds.planes))
-        value = float(folds.prices @ off**2) + float(np.sum(self._judge.value(margins) * shares))
-        in_planes = folds.pull(folds.tests, folds.test_signs * shares * self._judge.slope(margins))
-        return value, np.append(0.0, 2.0 * folds.prices * off), np.append(in_planes, np.zeros(self.rows))
+        off, shares = x[1:] - self.weighing.start, self.shares[:, None]
+        margins = self.test_signs * self.values(self.tests, y[: self._first].reshape(self.shape))
+        value = float(self.prices @ off**2) + float(np.sum(self.judge.value(margins) * shares))
+        in_planes = self.pull(self.tests, self.test_signs * shares * self.judge.slope(margins))
+        return value, np.append(0.0, 2.0 * self.prices * off), np.append(in_planes, np.zeros(self.rows))
 
     def pulled(self, x: np.ndarray, y: np.ndarray, _: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
-        folds, (s, steep) = self._folds, self._weights(x)
+        s, steep = self._weights(x)
         if self._slack:
             pulls = self._spread(adjoints[:, self._first : self.ny]) * (2.0 * self._spread(y[self._first :]))
         else:
-            planes = adjoints[:, : self._first].reshape(len(adjoints), *folds.planes)
-            pulls = folds.values(folds.rows, planes) * (folds.signs * self._loss.slope(self._margins(y)))
+            planes = adjoints[:, : self._first].reshape(len(adjoints), *self.shape)
+            pulls = self.values(self.features, planes) * (self.signs * self.loss.slope(self._margins(y)))
         every = pulls.sum(axis=2)
         return np.concatenate([np.sum(every * s, axis=(1, 2))[:, None], np.sum(every * steep, axis=1)], axis=1)
 
 
 def stated_linear(kept: Kept) -> Stated:
-    """The problem for JAX; x: the logarithm of the cost and v of the training rows, y: see `Folds`."""
-    weighing, tuned = Weighing(*kept["weighing"]), kept["train"].any(axis=0)
-    hinge, loss, judge = kept["loss"] == "squared_hinge", LOSSES[kept["loss"]], LOSSES[kept["judge"]]
-    folds = Folds.of(kept, hinge)
+    """The problem for JAX; x: the logarithm of the cost and v of the training rows, y: see `LinearByHand`."""
+    hand, hinge = LinearByHand(kept), kept["loss"] == "squared_hinge"
+    weighing = hand.weighing
 
     def margins(signs: np.ndarray, rows: np.ndarray, planes: Array) -> Array:
-        return jnp.asarray(signs[None], planes.dtype) * folds.values(jnp.asarray(rows, planes.dtype), planes)
+        return jnp.asarray(signs[None], planes.dtype) * hand.values(jnp.asarray(rows, planes.dtype), planes)
 
     def upper(x: dict[str, Array], y: dict[str, Array], _: None) -> Array:
-        off, losses = x["v"] - weighing.start, judge.value(margins(folds.test_signs, folds.tests, y["planes"]), jnp)
-        prices, shares = jnp.asarray(folds.prices, off.dtype), jnp.asarray(folds.shares[:, None], losses.dtype)
+        off, losses = x["v"] - weighing.start, hand.judge.value(margins(hand.test_signs, hand.tests, y["planes"]), jnp)
+        prices, shares = jnp.asarray(hand.prices, off.dtype), jnp.asarray(hand.shares[:, None], losses.dtype)
         return prices @ off**2 + jnp.sum(losses * shares)
 
     def lower(x: dict[str, Array], y: dict[str, Array], _: None) -> Array:
         weights = jnp.exp(x["log_cost"]) * weighing.weights(x["v"], jnp)
-        s = jnp.repeat(jnp.asarray(folds.counts, weights.dtype) * weights[None], len(folds.signs), axis=0).ravel()
+        s = jnp.repeat(jnp.asarray(hand.counts, weights.dtype) * weights[None], len(hand.signs), axis=0).ravel()
         if hinge:
-            losses, s = y["slacks"] ** 2, s[folds.slacks]
+            losses, s = y["slacks"] ** 2, s[hand.slacks]
         else:
-            losses = loss.value(margins(folds.signs, folds.rows, y["planes"]), jnp).ravel()
+            losses = hand.loss.value(margins(hand.signs, hand.features, y["planes"]), jnp).ravel()
         return 0.5 * jnp.sum(y["planes"] ** 2) + losses @ s
 
     def constraints(_: dict[str, Array], y: dict[str, Array]) -> Array:
-        return 1.0 - margins(folds.signs, folds.rows, y["planes"]).ravel()[folds.slacks] - y["slacks"]
+        return 1.0 - margins(hand.signs, hand.features, y["planes"]).ravel()[hand.slacks] - y["slacks"]
 
     problem = Problem(
         upper=upper,
@@ -307,6 +271,6 @@ def stated_linear(kept: Kept) -> Stated:
     )
     y = {"planes": kept["planes"]}
     if hinge:
-        losing = 1.0 - folds.signs * folds.values(folds.rows, kept["planes"])
-        y["slacks"] = np.maximum(losing, 0.0).ravel()[folds.slacks]
-    return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][tuned]}, y)
+        losing = 1.0 - hand.signs * hand.values(hand.features, kept["planes"])
+        y["slacks"] = np.maximum(losing, 0.0).ravel()[hand.slacks]
+    return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][kept["train"].any(axis=0)]}, y)
