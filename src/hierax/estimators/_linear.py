@@ -131,8 +131,9 @@ class LinearByHand(HandMade):
         self.rows, self._first = self.slacks.size, int(np.prod(self.shape))
         self.ny = self._first + self.rows
         self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
+        self._met = b"", self.signs  # margins at one y
 
-    def values(self, rows: np.ndarray, planes: Any) -> Any:
+    def values(self, rows: Any, planes: Any) -> Any:
         """What models (their shape may have more axes in front) say of the rows, or of the tests: (..., f, k, n)."""
         found = planes.reshape(*planes.shape[:-3], len(rows), -1, rows.shape[2]) @ rows.mT
         return found.reshape(*planes.shape[:-1], rows.shape[1])
@@ -148,8 +149,9 @@ class LinearByHand(HandMade):
         return s, per if self.weighing.bound is None else s
 
     def _margins(self, y: np.ndarray) -> Float[np.ndarray, "f k n"]:
-        planes = y[: self._first].reshape(self.shape)
-        return self.signs * self.values(self.features, planes)
+        if self._met[0] != (text := y[: self._first].tobytes()):
+            self._met = text, self.signs * self.values(self.features, y[: self._first].reshape(self.shape))
+        return self._met[1]
 
     def _spread(self, of_slacks: np.ndarray) -> Float[np.ndarray, "... f k n"]:
         """What belongs to slacks in the place of their fold, class and row; several in lines."""
