@@ -135,7 +135,7 @@ class LinearByHand(HandMade):
 
     def values(self, rows: Any, planes: Any) -> Any:
         """What models (their shape may have more axes in front) say of the rows, or of the tests: (..., f, k, n)."""
-        found = planes.reshape(*planes.shape[:-3], len(rows), -1, rows.shape[2]) @ rows.mT
+        found = planes.reshape(*planes.shape[: -len(self.shape)], len(rows), -1, rows.shape[2]) @ rows.mT
         return found.reshape(*planes.shape[:-1], rows.shape[1])
 
     def pull(self, rows: np.ndarray, pushes: Float[np.ndarray, "f k n"]) -> Float[np.ndarray, " fkd"]:
