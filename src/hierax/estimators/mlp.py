@@ -204,20 +204,20 @@ def stated_network(kept: Kept) -> Stated:
         counts = weights[:, seen] / weights[:, seen].mean(axis=1, keepdims=True)
         return Finite((rows[seen], codes[seen], counts.T))
 
-    def loss(y: Networks, batch: tuple[Array, Array, Array]) -> Array:
-        features, labels, counts = batch
-        likely = jax.nn.log_softmax(y.scores(y.hidden(features, jnp)), axis=2)
+    def loss(y: dict[str, Any], batch: tuple[Array, Array, Array]) -> Array:
+        (features, labels, counts), networks = batch, Networks(**y)
+        likely = jax.nn.log_softmax(networks.scores(networks.hidden(features, jnp)), axis=2)
         return -jnp.mean(counts.T * jnp.take_along_axis(likely, labels[None, :, None], axis=2)[:, :, 0])
 
     problem = Problem(
         upper=lambda x, y, zeta: loss(y, zeta),
         lower=lambda x, y, xi: loss(y, xi),
-        constraints=lambda x, y: y.norms(jnp) - x[None],
+        constraints=lambda x, y: Networks(**y).norms(jnp) - x[None],
         x_set=Box(kept["low"], kept["high"]),
         zeta=source(kept["judged"]),
         xi=source(kept["counted"]),
     )
-    return Stated(problem, kept["bounds"], Networks(*(kept[name] for name in Networks._fields)))
+    return Stated(problem, kept["bounds"], {name: kept[name] for name in Networks._fields})
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
