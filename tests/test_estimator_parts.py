@@ -6,21 +6,24 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import PolynomialFeatures
 from test_estimators import IRIS
 
-from hierax.estimators import NormBoundedMLPClassifier
+from hierax.estimators import BilevelSVC, NormBoundedMLPClassifier
 from hierax.estimators.mlp import Networks, losses, slopes
-from hierax.estimators.svc import feature_map, mapped
 
 
 def test_kernels_have_the_inner_products_they_should():
-    features, _ = IRIS
-    rng = np.random.RandomState(0)
-    exact = feature_map("rbf", features, 0.3, 150, rng)
-    rows = mapped(exact, features)
-    np.testing.assert_allclose(rows @ rows.T, rbf_kernel(features, gamma=0.3), atol=1e-6)
-    few = feature_map("rbf", features, 0.3, 20, rng)
-    assert mapped(few, features).shape[1] <= 20
-    products = mapped(feature_map("quadratic", features, "scale", 1, rng), features)
-    np.testing.assert_allclose(products, PolynomialFeatures(2, include_bias=False).fit_transform(features))
+    features, labels = IRIS
+
+    def mapped(**settings):
+        return (
+            BilevelSVC(**settings, cv=None, max_iter=1, tol=1.0, random_state=0).fit(features, labels)._mapped(features)
+        )
+
+    exact = mapped(kernel="rbf", gamma=0.3, landmarks=150)
+    np.testing.assert_allclose(exact @ exact.T, rbf_kernel(features, gamma=0.3), atol=1e-6)
+    assert mapped(kernel="rbf", landmarks=20).shape[1] <= 20
+    np.testing.assert_allclose(
+        mapped(kernel="quadratic"), PolynomialFeatures(2, include_bias=False).fit_transform(features)
+    )
 
 
 def test_gradients_of_networks_are_those_of_jax():

@@ -193,7 +193,7 @@ def _shapes_of(function: Function, call: Call) -> PyTree:
 
 
 def _program_of(
-    function: Function, call: Call, donate: bool, quick: bool, placement: Placement | None
+    function: Function, call: Call, donate: bool, options: Options | None, placement: Placement | None
 ) -> tuple[Program, float]:
     """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
     known, begin = _recalled(_programs, call.key), time.perf_counter()
@@ -206,7 +206,7 @@ def _program_of(
         if known is None:
             of_arrays, others = _of_arrays(function, call, placement)
             lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-            known = _compiled(lowered, QUICK if quick else _usual_options(call)), others[-1]
+            known = _compiled(lowered, _usual_options(call) if options is None else options), others[-1]
             _remember(_programs, call.key, known)
     return known, time.perf_counter() - begin
 
@@ -331,15 +331,19 @@ class Bound:
         static: Hashable = (),
         donate: bool = False,
         quick: bool = False,
+        light: bool = False,
     ) -> PyTree:
         """Call `function(problem, *args)` compiled; with `donate` the first of args may be overwritten.
 
-        `quick` spends a quarter of the time on compiling, for code that takes two to three times as long to run.
+        `quick` spends a quarter of the time on compiling, for code that takes two to three times as long to run;
+        `light` compiles as for little data, for code that looks at few of many data at once.
 
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
-        call, (compiled, other) = self._compiled(name, function, args, static, donate, quick)
+        call, (compiled, other) = self._compiled(
+            name, function, args, static, donate, QUICK if quick else LIGHT if light else None
+        )
         return eqx.combine(compiled(call.given, call.rest), other)
 
     def shapes(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> PyTree:
@@ -348,14 +352,20 @@ class Bound:
 
     def ready(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> "Ready":
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
-        call, (compiled, other) = self._compiled(name, function, args, static, donate=False, quick=True)
+        call, (compiled, other) = self._compiled(name, function, args, static, donate=False, options=QUICK)
         return Ready(compiled, call.rest[: call.of_problem], other)
 
     def _compiled(
-        self, name: str, function: Function, args: tuple[PyTree, ...], static: Hashable, donate: bool, quick: bool
+        self,
+        name: str,
+        function: Function,
+        args: tuple[PyTree, ...],
+        static: Hashable,
+        donate: bool,
+        options: Options | None,
     ) -> tuple[Call, Program]:
         def attempt(call: Call) -> Program:
-            program, seconds = _program_of(function, call, donate, quick, self._placement)
+            program, seconds = _program_of(function, call, donate, options, self._placement)
             self.compile_seconds += seconds
             return program
 

@@ -18,11 +18,12 @@ of date. It only grows: delete it whenever you like.
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -140,12 +141,18 @@ class SharedContext:
                 self._context.__exit__(None, None, None)
 
 
+@functools.lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """The BLAS that are loaded, with so many modules: to look for them takes 3 ms."""
+    return threadpoolctl.ThreadpoolController()
+
+
 def _limited() -> AbstractContextManager[object]:
     """SciPy's own BLAS is loaded before: one that came later would not be limited, and the first call in a process
     would differ from others in the last digits.
     """
     _ = linalg.solve
-    return threadpoolctl.threadpool_limits(1, user_api="blas")
+    return _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
 
 
 one_blas_thread = SharedContext(_limited)

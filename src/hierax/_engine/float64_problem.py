@@ -138,10 +138,10 @@ class Float64Problem:
         with float64():
             return dataclasses.replace(self, _data=self._data._replace(**doubled(batches)))
 
-    def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), quick: bool = False) -> PyTree:
+    def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), **speed: bool) -> PyTree:
         """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""
         with float64():
-            return on_host(self.bound.run(name, program, self._data, *args, static=static, quick=quick))
+            return on_host(self.bound.run(name, program, self._data, *args, static=static, **speed))
 
     def ready(self, name: str, program: Program, *args: PyTree, fixed: tuple[PyTree, ...] = ()) -> HostProgram:
         """The program of `run` as a function of arrays shaped like `args`, for many short calls (see `Bound.ready`).

@@ -21,7 +21,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
@@ -31,9 +31,9 @@ from hierax._engine.lengths import lengths_of
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.segments import not_convex
 from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
-from hierax._judge.point import Judgement, judge_in, nearer, nearest_kept, point_values, relative_gap, violations
+from hierax._judge.point import Judgement, nearer, nearest_kept, point_values, relative_gap, violations
 from hierax._lower.exact import Exact
-from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
+from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual, units_at
 from hierax._math.psi import blockwise, nonnegative
 from hierax._math.spectrum import conjugate_gradients, hessian_product, power_iteration
 from hierax._problem import sets
@@ -45,8 +45,8 @@ TRAINING_STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
 UNTRAINED = 0.3  # size of the starts, where only a y is known that has been trained already
 
 Bounds = tuple[np.ndarray, np.ndarray]
-State = tuple[PyTree, PyTree, Int[Array, ""] | np.ndarray]
-"""Several trainings on their way (leading axis): y, their speed v, and the steps made."""
+State = tuple[PyTree, PyTree]
+"""Several trainings on their way (leading axis): y, and their speed v."""
 
 
 def is_trained(setting: Float64Problem, seed: int) -> str | None:
@@ -81,7 +81,7 @@ class Retraining:
     Attributes:
         setting: the problem.
         starts: y of every training before its first step (leading axis).
-        keys: of the batches of every training.
+        draws: numbers that say, modulo the number of rows, which of them every training sees in every step.
         stop: whether the time is up.
         why: the lower level is not solved.
         rate: eta; None until `at` has tried several at its first x.
@@ -89,7 +89,7 @@ class Retraining:
 
     setting: Float64Problem
     starts: PyTree
-    keys: Int[np.ndarray, " many"]
+    draws: Int[np.ndarray, "steps many batch"]
     stop: Callable[[], bool]
     why: str
     rate: float | None = None
@@ -106,8 +106,9 @@ class Retraining:
             others = [rng.permutation(np.ravel(leaf)).reshape(leaf.shape) for _ in range(COUNT - 1)]
             return np.stack([leaf, *others])
 
-        keys = np.arange(COUNT, dtype=np.uint32) + np.uint32(COUNT * seed % 2**31)
-        return Retraining(setting, jax.tree.map(several, y), keys, stop, why)
+        starts, most = jax.tree.map(several, y), np.iinfo(np.int32).max
+        draws = rng.integers(most, size=(TRAINING_STEPS, COUNT, BATCH), dtype=np.int32)
+        return Retraining(setting, starts, draws, stop, why)
 
     @staticmethod
     def before(setting: Float64Problem, seed: int, stop: Callable[[], bool], why: str) -> "Retraining":
@@ -138,11 +139,12 @@ class Retraining:
 
     def _run(self, x: PyTree, starts: PyTree, rates: Float[np.ndarray, " many"]) -> Trained | None:
         """The ends of trainings; the clock is looked at COUNT times on the way."""
-        state: State = starts, jax.tree.map(np.zeros_like, starts), np.zeros((), np.int32)
-        for _ in range(COUNT):
+        state: State = starts, jax.tree.map(np.zeros_like, starts)
+        for steps in np.arange(TRAINING_STEPS).reshape(COUNT, -1):
             if self.stop():
                 return None
-            state = self.setting.run("training", _chunk, x, state, self.keys, rates)
+            lengths = np.minimum(1.0, 2 * (1 - steps / TRAINING_STEPS))[:, None] * rates
+            state = self.setting.run("training", _chunk, x, state, self.draws[steps], lengths, light=True)
         return self.setting.run("trained", _trained, x, state[0], quick=True)
 
 
@@ -152,32 +154,26 @@ def _curvature(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Scalar:
 
 
 def _chunk(
-    problem: Problem, data: Data, x: PyTree, state: State, keys: Int[Array, " many"], rates: Float[Array, " many"]
+    problem: Problem,
+    data: Data,
+    x: PyTree,
+    state: State,
+    draws: Int[Array, "steps many batch"],
+    lengths: Float[Array, "steps many"],
 ) -> State:
-    """Further steps of every training; in the second half they are shortened, in a straight line to zero."""
-    ys, speeds, done = state
-    rows = jax.tree.leaves(data.xi)[0].shape[0] if data.xi is not None else 0
+    """Further steps of every training, of these lengths."""
+    rows = jax.tree.leaves(data.xi)[0].shape[0]
 
-    def batch_of(key: PRNGKeyArray) -> PyTree:
-        if rows <= BATCH:
-            return data.xi
-        chosen = jax.random.randint(key, (BATCH,), 0, rows)
-        return jax.tree.map(lambda leaf: leaf[chosen], data.xi)
+    def one(y: PyTree, speed: PyTree, draw: Int[Array, " batch"], length: Scalar) -> State:
+        batch = data.xi if rows <= BATCH else jax.tree.map(lambda leaf: leaf[draw % rows], data.xi)
+        slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
+        speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
+        return nearer(problem, x, trees.add_scaled(y, -length, speed)), speed
 
-    def one(y: PyTree, speed: PyTree, seed: Int[Array, ""], rate: Scalar) -> tuple[PyTree, PyTree]:
-        def step(carry: tuple[PyTree, PyTree], i: Int[Array, ""]) -> tuple[tuple[PyTree, PyTree], None]:
-            y, speed = carry
-            batch = batch_of(jax.random.fold_in(jax.random.key(seed), i))
-            slope = jax.grad(lambda at: problem.lower(x, at, batch))(y)
-            speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slope)
-            left = 2 * (TRAINING_STEPS - i).astype(rate.dtype) / TRAINING_STEPS
-            moved = trees.add_scaled(y, -rate * jnp.minimum(1.0, left), speed)
-            return (nearer(problem, x, moved), speed), None
+    def step(state: State, at: tuple[Int[Array, "many batch"], Float[Array, " many"]]) -> tuple[State, None]:
+        return jax.vmap(one)(*state, *at), None
 
-        numbers = jnp.asarray(done) + jnp.arange(TRAINING_STEPS // COUNT, dtype=done.dtype)
-        return jax.lax.scan(step, (y, speed), numbers)[0]
-
-    return *jax.vmap(one)(ys, speeds, keys, rates), done + TRAINING_STEPS // COUNT
+    return jax.lax.scan(step, state, (draws, lengths))[0]
 
 
 def _trained(problem: Problem, data: Data, x: PyTree, ys: PyTree) -> Trained:
@@ -242,9 +238,8 @@ def trained_fields(
     retraining: Retraining, setting: Float64Problem, given: Multipliers | None, seed: int, notes: Notes
 ) -> Numbers:
     """The fields of a certificate; where the time is up, as many as there are."""
-    at, best = retraining.at(setting.x), setting.y
-    if at is not None and at.answer()[1].lower < judge_in(setting, setting.x, setting.y).lower:
-        best = at.answer()[0]
+    at = retraining.at(setting.x)
+    best = setting.y if at is None else at.answer()[0]
     own = None if given is None else Rows(given.inequalities, given.equalities)
     found, beyond, measured = setting.run("compare", _compared, setting.x, setting.y, best, own, quick=True)
     gap, residual, slope, curvature = map(float, measured)
@@ -278,14 +273,17 @@ def trained_fields(
 
 
 def _compared(
-    problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree, given: Rows | None
+    problem: Problem, data: Data, x: PyTree, y: PyTree, trained: PyTree, given: Rows | None
 ) -> tuple[LowerSolution, dict[str, PyTree], Array]:
-    """The best training as a reference, violations of y by block, and four numbers of y.
+    """The better of y and what was trained as a reference, violations of y by block, and four numbers of y.
 
     These are G(x, y) - v(x), the relative KKT residual, and the sizes of G's slope and curvatures. The reference's
     multipliers are the least-squares ones of its active rows: within FEASIBLE of zero, as a share of what they change
     over the size of y.
     """
+    level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
+    lower, slope = jax.value_and_grad(level.objective)(level.start)
+    best = trees.select(problem.lower(x, trained, data.xi) < lower, trained, y)
     over_y = jax.jvp(lambda at: problem.rows(x, at), (best,), (best,))[1]
 
     def active(at: PyTree) -> Rows:
@@ -294,19 +292,18 @@ def _compared(
 
         return blockwise(held, lambda e, _: e, problem.rows(x, at), over_y)
 
-    value, slope = jax.value_and_grad(lambda at: problem.lower(x, at, data.xi))(best)
+    value, steepest = jax.value_and_grad(lambda at: problem.lower(x, at, data.xi))(best)
     _, pull_back = jax.vjp(active, best)
-    right = jax.tree.map(jnp.negative, jax.jvp(active, (best,), (slope,))[1])
-    rows = conjugate_gradients(lambda v: jax.jvp(active, (best,), (pull_back(v)[0],))[1], right)
+    right = jax.tree.map(jnp.negative, jax.jvp(active, (best,), (steepest,))[1])
+    pushes = conjugate_gradients(lambda v: jax.jvp(active, (best,), (pull_back(v)[0],))[1], right)
     faces = jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, best))
     none = jnp.zeros((), jnp.int32)
-    found = LowerSolution(best, nonnegative(rows), faces, value, jnp.full_like(value, jnp.nan), none, none)
-    level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
+    found = LowerSolution(best, nonnegative(pushes), faces, value, jnp.full_like(value, jnp.nan), none, none)
     mu = multiplier_vector(found if given is None else found._replace(multipliers=given), level.start.dtype)
-    lower, slope = jax.value_and_grad(level.objective)(level.start)
-    curvature = units_at(level, level.start, level.rows(level.start), slope, accurate).curvature
-    residual = residual_at(level, level.start, mu, accurate)
-    return found, violations(problem, x, y), jnp.stack([lower - value, residual, jnp.linalg.norm(slope), curvature])
+    rows, pull = jax.vjp(level.rows, level.start)
+    units = units_at(level, level.start, rows, slope, accurate)
+    left = residual(level, units, rows, mu, slope + pull(mu)[0])
+    return found, violations(problem, x, y), jnp.stack([lower - value, left, jnp.linalg.norm(slope), units.curvature])
 
 
 def _moved(

@@ -77,6 +77,8 @@ class Blocks(Matrices):
 
     def scaled(self, of_y: np.ndarray, of_rows: np.ndarray, of_value: float) -> "Blocks":
         """The same with every entry of y, every row and G divided by its unit."""
+        if of_value == 1 and np.all(of_y == 1) and np.all(of_rows == 1):
+            return self
         return Blocks([stack.scaled(of_y, of_rows, of_value) for stack in self.stacks], self._entries, self._rows)
 
     @functools.cached_property
@@ -160,8 +162,8 @@ class Blocks(Matrices):
         parts = []
         for stack in self.stacks:
             weights = stack.of_rows(active) * (stack.curvatures / stack.own**2)[:, :, None]
-            matrix = stack.hessian.copy()
-            for block, slopes, weight in zip(matrix, stack.slopes, weights, strict=True):
+            matrix = stack.hessian.copy() if weights.size else stack.hessian
+            for block, slopes, weight in zip(matrix, stack.slopes, weights, strict=True) if weights.size else ():
                 used = np.flatnonzero(weight)
                 block += (slopes[used] * weight[used]).T @ slopes[used]
             parts.append((stack, weights, matrix))

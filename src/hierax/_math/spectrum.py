@@ -77,7 +77,7 @@ def conjugate_gradients(product: Product, right: PyTree) -> PyTree:
         return (found, less, move(less, -ratio, along)), None
 
     start = (jax.tree.map(jnp.zeros_like, right), right, right)
-    (found, _, _), _ = jax.lax.scan(body, start, None, length=POWER_STEPS)
+    (found, _, _), _ = jax.lax.scan(body, start, None, length=min(POWER_STEPS, size(right)))
     return found
 
 

@@ -30,6 +30,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_numbers, same_when_traced_again
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
+from hierax._base.trees import on_device
 
 FEW = 64  # rows that tell the contents of a file from those of others
 WHAT = "Finite.from_files(paths)"
@@ -99,7 +100,7 @@ class Finite(AbstractSource):
 
     def __init__(self, arrays: PyTree, replace: bool = True, *, local: bool = False) -> None:
         try:
-            self.arrays = jax.tree.map(jnp.asarray, arrays)
+            self.arrays = jax.tree.map(lambda a: on_device(a) if isinstance(a, np.ndarray) else jnp.asarray(a), arrays)
         except (TypeError, ValueError) as error:
             raise InputError(f"Finite(arrays): needs arrays of numbers; {error} Encode texts as numbers.") from error
         for name, value in (("replace", replace), ("local", local)):

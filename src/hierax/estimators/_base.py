@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, Rule, check_settings, in_interval
 from hierax._judge.certificate import Certificate
-from hierax._judge.certifying import certify
 from hierax.estimators._linear import Kept, Stated
 
 Splits: TypeAlias = int | BaseCrossValidator | BaseShuffleSplit | Iterable[tuple[ArrayLike, ArrayLike]] | None
@@ -62,6 +61,7 @@ class Given(NamedTuple):
 class TunedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose hyper-parameters are the upper level of a bilevel problem."""
 
+    _certified: Callable[[], Certificate]
     _statement: Callable[[Kept], Stated]
     """The problem and the point, from what `fit` has kept."""
 
@@ -84,9 +84,6 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
         if "_certificate" not in self.__dict__:
             self._certificate = dataclasses.replace(self._certified(), own_tol=self.tol)
         return self._certificate
-
-    def _certified(self) -> Certificate:
-        return certify(*self.stated_)
 
     def _given(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **rules: Rule) -> Given:
         """What `fit` was given; sets `classes_` and forgets what an earlier `fit` has left. `rules`: of settings."""

@@ -99,191 +99,171 @@ class Weighing(NamedTuple):
         return v if self.bound is None else xp.exp(v)
 
 
-class Fold(NamedTuple):
-    """A fold: rows to fit on and rows that judge (`tests`), labels per class as signs, and where its y stands."""
-
-    rows: Float[np.ndarray, "n d"]
-    signs: Float[np.ndarray, "k n"]
-    counts: Float[np.ndarray, " n"]
-    entries: np.ndarray  # of x[1:] that belong to the rows
-    tests: Float[np.ndarray, "m d"]
-    test_signs: Float[np.ndarray, "k m"]
-    shares: Float[np.ndarray, " m"]
-    planes: slice
-    slacks: slice
-    constraints: slice
-
-    def planes_in(self, y: np.ndarray) -> Float[np.ndarray, "k d"]:
-        """The models."""
-        return y[self.planes].reshape(len(self.signs), -1)
-
-    def slacks_in(self, y: np.ndarray) -> Float[np.ndarray, "k n"]:
-        """The slacks."""
-        return y[self.slacks].reshape(self.signs.shape)
-
-    def margins(self, y: np.ndarray) -> Float[np.ndarray, "k n"]:
-        """Of the rows that the models are fitted on."""
-        return self.signs * (self.planes_in(y) @ self.rows.T)
-
-
-def folds_of(kept: Kept, slack: bool) -> list[Fold]:
-    """The folds one after another; with slacks, each has a constraint per class and row."""
-    place, folds, signs = np.cumsum(kept["train"].any(axis=0)) - 1, [], kept["signs"].T
-    first = row = 0
-    for f, (train, shares) in enumerate(zip(kept["train"], kept["shares"], strict=True)):
-        rows, own, judged = kept["rows"][f % len(kept["rows"])], signs[:, train], shares > 0
-        slacks, count = first + len(signs) * rows.shape[1], own.size * slack
-        folds.append(
-            Fold(
-                rows=rows[train],
-                signs=own,
-                counts=kept["counts"][train],
-                entries=place[train],
-                tests=rows[judged],
-                test_signs=signs[:, judged],
-                shares=shares[judged],
-                planes=slice(first, slacks),
-                slacks=slice(slacks, slacks + count),
-                constraints=slice(row, row + count),
-            )
-        )
-        first, row = slacks + count, row + count
-    return folds
-
-
 class LinearByHand(HandMade):
-    """The problem in vectors; y: per fold the planes and, with the hinge and `slack`, slacks.
+    """The problem in vectors, with the hinge and `slack` the stated one, which the certificate judges.
 
-    With slacks it is the stated problem, which the certificate judges; without them, the same planes in a smooth one.
+    Without slacks it has the same planes, and is smooth. y: all planes, then the slacks.
+
+    Attributes:
+        features: of the rows to fit on, of each fold, or the same for all.
+        signs: the labels of the classes there.
+        counts: of these rows in each fold; zero where it is not fitted on them.
+        tests: as `features`, of the rows that judge.
+        test_signs: as `signs`.
+        shares: of the tests in each fold.
+        prices: of what v differs from its start.
+        slacks: which of all (fold, class, row) have one.
+        shape: of the models: folds, classes, features.
     """
 
     def __init__(self, kept: Kept, slack: bool = True) -> None:
+        signs, tuned, judging = kept["signs"].T, kept["train"].any(axis=0), kept["shares"].any(axis=0)
         self.weighing = Weighing(*kept["weighing"])
+        self.loss, self.judge = LOSSES[kept["loss"]], LOSSES[kept["judge"]]
+        self.features, self.signs, self.counts = kept["rows"][:, tuned], signs[:, tuned], kept["train"] * kept["counts"]
+        self.counts = self.counts[:, tuned]
+        self.tests, self.test_signs = kept["rows"][:, judging], signs[:, judging]
+        self.shares, self.prices = kept["shares"][:, judging], kept["counts"][tuned] / kept["judged"]
+        self.prices *= self.weighing.penalty
         self._slack = slack and kept["loss"] == "squared_hinge"
-        self._loss, self._judge = LOSSES[kept["loss"]], LOSSES[kept["judge"]]
-        self._prices = self.weighing.penalty * kept["counts"][kept["train"].any(axis=0)] / kept["judged"]
-        self._folds = folds_of(kept, self._slack)
-        self.ny, self.rows = self._folds[-1].slacks.stop, self._folds[-1].constraints.stop
+        self.slacks = np.flatnonzero(np.repeat(self.counts * self._slack, len(signs), axis=0))
+        self.shape = len(self.counts), len(signs), self.features.shape[2]
+        self.rows, self._first = self.slacks.size, int(np.prod(self.shape))
+        self.ny = self._first + self.rows
         self._last: tuple[bytes, Blocks] | None = None  # matrices with slacks at one x, whatever y is
+        self._met = b"", self.signs  # margins at one y
 
-    def _weights(self, fold: Fold, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the rows of a fold count, and the derivatives in their entries of x; that in x_0 is what they count."""
-        per = fold.counts * np.exp(x[0])
-        s = per * self.weighing.weights(x[1:][fold.entries])
+    def values(self, rows: Any, planes: Any) -> Any:
+        """What models (their shape may have more axes in front) say of the rows, or of the tests: (..., f, k, n)."""
+        found = planes.reshape(*planes.shape[: -len(self.shape)], len(rows), -1, rows.shape[2]) @ rows.mT
+        return found.reshape(*planes.shape[:-1], rows.shape[1])
+
+    def pull(self, rows: np.ndarray, pushes: Float[np.ndarray, "f k n"]) -> Float[np.ndarray, " fkd"]:
+        """The transposed of `values`."""
+        return (pushes.reshape(len(rows), -1, rows.shape[1]) @ rows).ravel()
+
+    def _weights(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the rows of every fold count, and the derivatives in v; that in x_0 is what they count."""
+        per = self.counts * np.exp(x[0])
+        s = per * self.weighing.weights(x[1:])
         return s, per if self.weighing.bound is None else s
+
+    def _margins(self, y: np.ndarray) -> Float[np.ndarray, "f k n"]:
+        if self._met[0] != (text := y[: self._first].tobytes()):
+            self._met = text, self.signs * self.values(self.features, y[: self._first].reshape(self.shape))
+        return self._met[1]
+
+    def _spread(self, of_slacks: np.ndarray) -> Float[np.ndarray, "... f k n"]:
+        """What belongs to slacks in the place of their fold, class and row; several in lines."""
+        f, k, _ = self.shape
+        found = np.zeros((*of_slacks.shape[:-1], f, k, self.signs.shape[1]))
+        found.reshape(*of_slacks.shape[:-1], -1)[..., self.slacks] = of_slacks
+        return found
 
     def slopes(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Slopes:
         """G, the gradients of L = G + mu.rows, and the rows."""
-        value, along_x, gradient, rows = 0.0, np.zeros_like(x), np.zeros_like(y), np.zeros(self.rows)
-        for fold in self._folds:
-            u, margins, (s, steep) = fold.planes_in(y), fold.margins(y), self._weights(fold, x)
-            if self._slack:
-                slack, pull = fold.slacks_in(y), mu[fold.constraints].reshape(margins.shape)
-                losses, pushes = slack**2, -pull
-                gradient[fold.slacks] = (2.0 * s * slack - pull).ravel()
-                rows[fold.constraints] = (1.0 - margins - slack).ravel()
-            else:
-                losses, pushes = self._loss.value(margins), s * self._loss.slope(margins)
-            gradient[fold.planes] = (u + (fold.signs * pushes) @ fold.rows).ravel()
-            every = losses.sum(axis=0)
-            value += 0.5 * float(np.sum(u**2)) + float(s @ every)
-            along_x[0] += s @ every
-            along_x[1:][fold.entries] += steep * every
-        return Slopes(value, along_x, gradient, rows)
+        planes, margins, (s, steep) = y[: self._first], self._margins(y), self._weights(x)
+        of_slacks = rows = np.zeros(0)
+        if self._slack:
+            slack, pull = self._spread(y[self._first :]), self._spread(mu)
+            losses, pushes = slack**2, -pull
+            of_slacks = (2.0 * s[:, None] * slack - pull).ravel()[self.slacks]
+            rows = (1.0 - margins - slack).ravel()[self.slacks]
+        else:
+            losses, pushes = self.loss.value(margins), s[:, None] * self.loss.slope(margins)
+        every, of_planes = losses.sum(axis=1), planes + self.pull(self.features, self.signs * pushes)
+        total = float(np.sum(s * every))
+        along_x = np.append(total, np.sum(steep * every, axis=0))
+        return Slopes(0.5 * float(planes @ planes) + total, along_x, np.append(of_planes, of_slacks), rows)
 
     def matrices(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> Blocks:
         """The Jacobian of the rows in y, and the Hessian of L in y."""
         if self._slack:
             if self._last is None or self._last[0] != x.tobytes():
-                self._last = x.tobytes(), Blocks([self._stack(fold, x) for fold in self._folds], self.ny, self.rows)
+                self._last = x.tobytes(), Blocks(self._stacks(x), self.ny, self.rows)
             return self._last[1]
-        bends = [self._weights(fold, x)[0] * self._loss.curvature(fold.margins(y)) for fold in self._folds]
-        of_models = [(fold.rows, bend) for fold, both in zip(self._folds, bends, strict=True) for bend in both]
-        hessian, none = np.tile(np.eye(self._folds[0].rows.shape[1]), (len(of_models), 1, 1)), slice(self.ny, self.ny)
-        for block, (rows, bend) in zip(hessian, of_models, strict=True):
-            curved = np.flatnonzero(bend)
-            block += (rows[curved] * bend[curved, None]).T @ rows[curved]
+        bends = (self._weights(x)[0][:, None] * self.loss.curvature(self._margins(y))).reshape(-1, self.signs.shape[1])
+        hessian, none = np.tile(np.eye(self.shape[2]), (len(bends), 1, 1)), slice(self.ny, self.ny)
+        for i, bend in enumerate(bends):
+            curved, rows = np.flatnonzero(bend), self.features[i // self.shape[1] % len(self.features)]
+            hessian[i] += (rows[curved] * bend[curved, None]).T @ rows[curved]
         empty = hessian[:, :0]
         stack = Stack(slice(0, self.ny), none, slice(0, 0), hessian, empty[:, :, 0], empty, empty[:, :, 0])
         return Blocks([stack], self.ny, self.rows)
 
-    def _stack(self, fold: Fold, x: np.ndarray) -> Stack:
-        """The blocks of a fold with slacks."""
-        hessian = np.tile(np.eye(fold.rows.shape[1]), (len(fold.signs), 1, 1))
-        curvatures = np.tile(2.0 * self._weights(fold, x)[0], (len(fold.signs), 1))
-        places, slopes = (fold.planes, fold.slacks, fold.constraints), -fold.signs[:, :, None] * fold.rows
-        return Stack(*places, hessian, curvatures, slopes, -np.ones_like(fold.signs))
+    def _stacks(self, x: np.ndarray) -> list[Stack]:
+        """The blocks of every fold with slacks."""
+        stacks, first, (s, _) = [], 0, self._weights(x)
+        _, k, d = self.shape
+        for f, weights in enumerate(s):
+            own = np.flatnonzero(self.counts[f])
+            signs, rows = self.signs[:, own], self.features[f % len(self.features), own]
+            last, planes = first + signs.size, slice(f * k * d, (f + 1) * k * d)
+            places = planes, slice(self._first + first, self._first + last), slice(first, last)
+            curvatures = np.tile(2.0 * weights[own], (k, 1))
+            hessian, slopes = np.tile(np.eye(d), (k, 1, 1)), -signs[:, :, None] * rows
+            stacks.append(Stack(*places, hessian, curvatures, slopes, -np.ones_like(signs)))
+            first = last
+        return stacks
 
     def mixed(self, x: np.ndarray, y: np.ndarray, _: np.ndarray) -> np.ndarray:
         """The derivatives in x of the gradient of L in y, then of the rows."""
-        found = np.zeros((self.ny + self.rows, x.size))
-        for fold in self._folds:
-            entries, (s, steep) = 1 + fold.entries, self._weights(fold, x)
-            if self._slack:
-                slack, at = fold.slacks_in(y), np.arange(fold.slacks.start, fold.slacks.stop)
-                found[at, 0] = (2.0 * s * slack).ravel()
-                found[at, np.tile(entries, len(slack))] = (2.0 * steep * slack).ravel()
-            else:
-                slope = fold.signs * self._loss.slope(fold.margins(y))
-                pushes = (fold.rows.T * slope[:, None]).reshape(-1, s.size)
-                found[fold.planes, 0] = pushes @ s
-                found[fold.planes, entries] = pushes * steep
+        found, (s, steep) = np.zeros((self.ny + self.rows, x.size)), self._weights(x)
+        if self._slack:
+            push, at = 2.0 * self._spread(y[self._first :]), np.arange(self._first, self.ny)
+            found[at, 0] = (push * s[:, None]).ravel()[self.slacks]
+            found[at, 1 + self.slacks % s.shape[1]] = (push * steep[:, None]).ravel()[self.slacks]
+        else:
+            slope = self.signs * self.loss.slope(self._margins(y))
+            pushes = slope[:, :, None] * self.features.mT[:, None]
+            found[:, 0] = (pushes @ s[:, None, :, None]).ravel()
+            found[:, 1:] = (pushes * steep[:, None, None]).reshape(self.ny, -1)
         return found
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """F and its derivatives in x and in y."""
-        off = x[1:] - self.weighing.start
-        value, in_y = float(self._prices @ off**2), np.zeros_like(y)
-        for fold in self._folds:
-            margins = fold.test_signs * (fold.planes_in(y) @ fold.tests.T)
-            value += float(np.sum(self._judge.value(margins) @ fold.shares))
-            in_y[fold.planes] = ((fold.test_signs * fold.shares * self._judge.slope(margins)) @ fold.tests).ravel()
-        return value, np.append(0.0, 2.0 * self._prices * off), in_y
+        off, shares = x[1:] - self.weighing.start, self.shares[:, None]
+        margins = self.test_signs * self.values(self.tests, y[: self._first].reshape(self.shape))
+        value = float(self.prices @ off**2) + float(np.sum(self.judge.value(margins) * shares))
+        in_planes = self.pull(self.tests, self.test_signs * shares * self.judge.slope(margins))
+        return value, np.append(0.0, 2.0 * self.prices * off), np.append(in_planes, np.zeros(self.rows))
 
     def pulled(self, x: np.ndarray, y: np.ndarray, _: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         """Each of the adjoints (a, b) times the derivatives in x of (the gradient of L in y, the rows)."""
-        found, lines = np.zeros((len(adjoints), x.size)), len(adjoints)
-        for fold in self._folds:
-            s, steep = self._weights(fold, x)
-            if self._slack:
-                pulls = adjoints[:, fold.slacks].reshape(lines, *fold.signs.shape) * (2.0 * fold.slacks_in(y))
-            else:
-                planes = adjoints[:, fold.planes].reshape(lines, len(fold.signs), -1)
-                pulls = (planes @ fold.rows.T) * (fold.signs * self._loss.slope(fold.margins(y)))
-            every = pulls.sum(axis=1)
-            found[:, 0] += every @ s
-            found[:, 1 + fold.entries] += every * steep
-        return found
+        s, steep = self._weights(x)
+        if self._slack:
+            pulls = self._spread(adjoints[:, self._first : self.ny]) * (2.0 * self._spread(y[self._first :]))
+        else:
+            planes = adjoints[:, : self._first].reshape(len(adjoints), *self.shape)
+            pulls = self.values(self.features, planes) * (self.signs * self.loss.slope(self._margins(y)))
+        every = pulls.sum(axis=2)
+        return np.concatenate([np.sum(every * s, axis=(1, 2))[:, None], np.sum(every * steep, axis=1)], axis=1)
 
 
 def stated_linear(kept: Kept) -> Stated:
     """The problem for JAX; x: the logarithm of the cost and v of the training rows, y: see `LinearByHand`."""
-    weighing, tuned = Weighing(*kept["weighing"]), kept["train"].any(axis=0)
-    hinge, loss, judge = kept["loss"] == "squared_hinge", LOSSES[kept["loss"]], LOSSES[kept["judge"]]
-    folds = folds_of(kept, hinge)
-    prices = weighing.penalty * kept["counts"][tuned] / kept["judged"]
+    hand, hinge = LinearByHand(kept), kept["loss"] == "squared_hinge"
+    weighing = hand.weighing
 
-    def margins(signs: np.ndarray, rows: np.ndarray, part: dict[str, Array]) -> Array:
-        dtype = part["plane"].dtype
-        return jnp.asarray(signs, dtype) * (part["plane"] @ jnp.asarray(rows.T, dtype))
+    def margins(signs: np.ndarray, rows: np.ndarray, planes: Array) -> Array:
+        return jnp.asarray(signs[None], planes.dtype) * hand.values(jnp.asarray(rows, planes.dtype), planes)
 
-    def upper(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
-        total = jnp.sum(jnp.asarray(prices, x["v"].dtype) * (x["v"] - weighing.start) ** 2)
-        for fold, part in zip(folds, y, strict=True):
-            losses = judge.value(margins(fold.test_signs, fold.tests, part), jnp)
-            total = total + jnp.sum(losses @ jnp.asarray(fold.shares, losses.dtype))
-        return total
+    def upper(x: dict[str, Array], y: dict[str, Array], _: None) -> Array:
+        off, losses = x["v"] - weighing.start, hand.judge.value(margins(hand.test_signs, hand.tests, y["planes"]), jnp)
+        prices, shares = jnp.asarray(hand.prices, off.dtype), jnp.asarray(hand.shares[:, None], losses.dtype)
+        return prices @ off**2 + jnp.sum(losses * shares)
 
-    def lower(x: dict[str, Array], y: list[dict[str, Array]], _: None) -> Array:
-        total, weights = jnp.zeros((), x["v"].dtype), weighing.weights(x["v"], jnp)
-        for fold, part in zip(folds, y, strict=True):
-            s = jnp.asarray(fold.counts, total.dtype) * jnp.exp(x["log_cost"]) * weights[fold.entries]
-            losses = part["slack"] ** 2 if hinge else loss.value(margins(fold.signs, fold.rows, part), jnp)
-            total = total + 0.5 * jnp.sum(part["plane"] ** 2) + jnp.sum(losses @ s)
-        return total
+    def lower(x: dict[str, Array], y: dict[str, Array], _: None) -> Array:
+        weights = jnp.exp(x["log_cost"]) * weighing.weights(x["v"], jnp)
+        s = jnp.repeat(jnp.asarray(hand.counts, weights.dtype) * weights[None], len(hand.signs), axis=0).ravel()
+        if hinge:
+            losses, s = y["slacks"] ** 2, s[hand.slacks]
+        else:
+            losses = hand.loss.value(margins(hand.signs, hand.features, y["planes"]), jnp).ravel()
+        return 0.5 * jnp.sum(y["planes"] ** 2) + losses @ s
 
-    def constraints(_: dict[str, Array], y: list[dict[str, Array]]) -> list[Array]:
-        return [1.0 - margins(fold.signs, fold.rows, part) - part["slack"] for fold, part in zip(folds, y, strict=True)]
+    def constraints(_: dict[str, Array], y: dict[str, Array]) -> Array:
+        return 1.0 - margins(hand.signs, hand.features, y["planes"]).ravel()[hand.slacks] - y["slacks"]
 
     problem = Problem(
         upper=upper,
@@ -291,7 +271,8 @@ def stated_linear(kept: Kept) -> Stated:
         constraints=constraints if hinge else None,  # type: ignore[arg-type]  # None: no constraint
         x_set={"log_cost": Box(*weighing.log_costs[[0, -1]].tolist()), "v": Box(*weighing.box)},
     )
-    y = [{"plane": planes} for planes in kept["planes"]]
-    for fold, part in zip(folds, y, strict=True) if hinge else ():
-        part["slack"] = np.maximum(1.0 - fold.signs * (part["plane"] @ fold.rows.T), 0.0)
-    return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][tuned]}, y)
+    y = {"planes": kept["planes"]}
+    if hinge:
+        losing = 1.0 - hand.signs * hand.values(hand.features, kept["planes"])
+        y["slacks"] = np.maximum(losing, 0.0).ravel()[hand.slacks]
+    return Stated(problem, {"log_cost": np.asarray(kept["log_cost"]), "v": kept["v"][kept["train"].any(axis=0)]}, y)

@@ -8,9 +8,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy import linalg, optimize
+from sklearn.preprocessing import label_binarize
 
 from hierax._auto.descents import Phi, SearchAborted
 from hierax._auto.session import Work
@@ -55,18 +56,13 @@ class Tuning(Phi):
 
     def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """The models at x; where they are too far from the known ones, by way of models between."""
-        done, share, self.last = 0.0, 1.0, warm
-        while share > NEGLIGIBLE:
-            reach = min(1.0, done + share)
-            there = (1.0 - reach) * warm.x + reach * x
-            found = self.follower.solve(there, self.last.y, self.last.mu)
-            if found is None:
-                share *= 0.5
-                continue
-            done, self.last = reach, Point(there, found.y, found.mu)
-            if done == 1:
-                return found
-        return None
+        found = self.follower.solve(x, warm.y, warm.mu)
+        if found is None and np.max(np.abs(x - warm.x)) > NEGLIGIBLE:
+            halfway = self.solved(0.5 * (warm.x + x), warm)
+            found = None if halfway is None else self.solved(x, self.last)
+        if found is not None:
+            self.last = Point(x, found.y, found.mu)
+        return found
 
     def at(self, x: np.ndarray, warm: Point) -> tuple[Point, Total] | None:
         """The point at x and F there, which is noted; a descent ends at a small slope, or after its iterations."""
@@ -137,7 +133,8 @@ class TunedLinear(TunedClassifier):
         all rows; those before it (leading axis) are for the folds (none: the same for all). Returns the weights.
         """
         rows, back = _rows(features)
-        counts, signs = given.counts, _signs(given.codes, len(self.classes_))
+        counts = given.counts
+        signs = label_binarize(given.codes, classes=range(len(self.classes_)), neg_label=-1)
         unit = 1.0 / _spread(rows, counts / counts.sum())
         weighing = Weighing(bound, float(self.weight_penalty), unit, above)
         judged = parts.validation * counts
@@ -145,7 +142,7 @@ class TunedLinear(TunedClassifier):
             "loss": losses[0],
             "judge": losses[1],
             "rows": rows[:-1] if len(rows) > 1 else rows,
-            "signs": signs,
+            "signs": signs.astype(float),
             "train": parts.train,
             "shares": judged / (judged.sum() * signs.shape[1]),
             "counts": counts,
@@ -205,12 +202,6 @@ class TunedLinear(TunedClassifier):
         """The labels: of more than two classes, those with the highest scores."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
-
-
-def _signs(codes: Int[np.ndarray, " n"], classes: int) -> Float[np.ndarray, "n k"]:
-    """Labels of -1 and +1, one column per class against the rest; of two classes, one column."""
-    own = codes[:, None] == np.arange(classes)
-    return np.where(own[:, 1:] if classes == 2 else own, 1.0, -1.0)
 
 
 def _rows(features: Float[np.ndarray, "folds n D"]) -> tuple[np.ndarray, np.ndarray | None]:

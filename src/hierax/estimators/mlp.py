@@ -64,18 +64,14 @@ class Networks(NamedTuple):
         """Some of them, in that order."""
         return Networks(*(part[which] for part in self))
 
-    def squares(self, xp: Any = np) -> Any:
-        """The sum of squares of each layer, weights and biases together: (p, 2)."""
+    def norms(self, xp: Any = np) -> Any:
+        """Of each layer, weights and biases together: (p, 2). Never zero, where a root has no derivative."""
         first, bias1, second, bias2 = (xp.sum(part**2, axis=tuple(range(1, part.ndim))) for part in self)
-        return xp.stack([first + bias1, second + bias2], axis=1)
-
-    def norms(self) -> Float[np.ndarray, "p 2"]:
-        """Of each layer."""
-        return np.sqrt(self.squares())
+        return xp.sqrt(xp.stack([first + bias1, second + bias2], axis=1) + SAME)
 
     def within(self, bounds: Float[np.ndarray, "p 2"]) -> "Networks":
         """Layers scaled back to their bounds, where they exceed them."""
-        one, two = np.minimum(1.0, bounds / np.maximum(self.norms(), np.finfo(float).tiny)).T
+        one, two = np.minimum(1.0, bounds / self.norms()).T
         shares = one[:, None, None], one[:, None], two[:, None, None], two[:, None]
         return Networks(*(part * share for part, share in zip(self, shares, strict=True)))
 
@@ -199,7 +195,7 @@ def tuned_bounds(
 
 
 def stated_network(kept: Kept) -> Stated:
-    """x: a bound per layer; y: per fold the network; both levels are means over rows, seen through mini-batches."""
+    """x: a bound per layer; y: the networks of all folds; both levels are means over rows."""
     rows, codes = kept["rows"], kept["codes"]
 
     def source(weights: np.ndarray) -> Finite:
@@ -208,29 +204,20 @@ def stated_network(kept: Kept) -> Stated:
         counts = weights[:, seen] / weights[:, seen].mean(axis=1, keepdims=True)
         return Finite((rows[seen], codes[seen], counts.T))
 
-    def of_folds(y: list[dict[str, Any]]) -> Networks:
-        stacked: list[Any] = [jnp.stack([network[name] for network in y]) for name in Networks._fields]
-        return Networks(*stacked)
-
-    def loss(y: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
-        (features, labels, counts), networks = batch, of_folds(y)
+    def loss(y: dict[str, Any], batch: tuple[Array, Array, Array]) -> Array:
+        (features, labels, counts), networks = batch, Networks(**y)
         likely = jax.nn.log_softmax(networks.scores(networks.hidden(features, jnp)), axis=2)
         return -jnp.mean(counts.T * jnp.take_along_axis(likely, labels[None, :, None], axis=2)[:, :, 0])
-
-    def norms(y: list[dict[str, Array]]) -> Array:
-        """Of the layers of every fold, (folds, 2)."""
-        return jnp.sqrt(of_folds(y).squares(jnp) + SAME)  # the derivative of a root is not finite at zero
 
     problem = Problem(
         upper=lambda x, y, zeta: loss(y, zeta),
         lower=lambda x, y, xi: loss(y, xi),
-        constraints=lambda x, y: norms(y) - x[None],
+        constraints=lambda x, y: Networks(**y).norms(jnp) - x[None],
         x_set=Box(kept["low"], kept["high"]),
         zeta=source(kept["judged"]),
         xi=source(kept["counted"]),
     )
-    y: list[dict[str, Any]] = [{name: kept[name][f] for name in Networks._fields} for f in range(len(kept["counted"]))]
-    return Stated(problem, kept["bounds"], y)
+    return Stated(problem, kept["bounds"], {name: kept[name] for name in Networks._fields})
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)

@@ -1,18 +1,18 @@
 """`BilevelSVC`: a support vector machine that tunes its cost, and the weight of every sample, on validation rows."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy import linalg
-from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.kernel_approximation import Nystroem
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils import check_random_state
 
 from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE_GIVEN, Rule
-from hierax._lower.linear import SAME
 from hierax.estimators._base import choice
-from hierax.estimators._linear import COST_DECADES, Kept
+from hierax.estimators._linear import COST_DECADES
 from hierax.estimators._tuning import TunedLinear
 
 RULES = {
@@ -98,43 +98,24 @@ class BilevelSVC(TunedLinear):
         given = self._given(X, y, sample_weight, **RULES)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng)
-        self._map = feature_map(self.kernel, given.rows, self.gamma, self.landmarks, rng)
+        self._map = self._features_of_kernel(given.rows, rng)
         losses = "squared_hinge", "squared_hinge"
         self._tuned_linear(given, parts, losses, float(self.weight_bound), COST_DECADES, self._mapped(given.rows)[None])
         self._warn(self._unfinished())
         return self
 
+    def _features_of_kernel(self, rows: Float[np.ndarray, "n d"], rng: np.random.RandomState) -> Any:
+        """What maps rows to the kernel's features, fitted; None: they are the features.
+
+        With as many landmarks as rows the features are exact: their inner products are the kernel matrix.
+        """
+        if self.kernel == "linear":
+            return None
+        if self.kernel == "quadratic":
+            return PolynomialFeatures(2, include_bias=False).fit(rows)
+        spread = float(rows.var()) * rows.shape[1]
+        width = (1.0 / spread if spread > 0 else 1.0) if self.gamma == "scale" else float(self.gamma)
+        return Nystroem(gamma=width, n_components=min(self.landmarks, len(rows)), random_state=rng).fit(rows)
+
     def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
-        return mapped(self._map, rows)
-
-
-# -- features -------------------------------------------------------------------------------------------------------
-
-
-def feature_map(
-    kernel: str, features: Float[np.ndarray, "n d"], gamma: float | str, landmarks: int, rng: np.random.RandomState
-) -> Kept:
-    """The map of a kernel; that of an RBF kernel has its width, landmarks drawn from the rows, and what whitens theirs.
-
-    With as many landmarks as rows the features are exact: their inner products are the kernel matrix.
-    """
-    if kernel != "rbf":
-        return {"kernel": kernel}
-    spread = float(features.var()) * features.shape[1]
-    width = (1.0 / spread if spread > 0 else 1.0) if gamma == "scale" else float(gamma)
-    few = features.shape[0] <= landmarks
-    chosen = features if few else features[rng.choice(features.shape[0], landmarks, replace=False)]
-    values, vectors = linalg.eigh(rbf_kernel(chosen, gamma=width))
-    good = values > SAME * values[-1]
-    whitening = vectors[:, good] / np.sqrt(values[good])
-    return {"kernel": "rbf", "gamma": width, "landmarks": chosen.copy(), "whitening": whitening}
-
-
-def mapped(found: Kept, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
-    """Rows of features under a map."""
-    if found["kernel"] == "linear":
-        return features
-    if found["kernel"] == "quadratic":
-        first, second = np.triu_indices(features.shape[1])
-        return np.hstack([features, features[:, first] * features[:, second]])
-    return rbf_kernel(features, found["landmarks"], gamma=found["gamma"]) @ found["whitening"]
+        return rows if self._map is None else self._map.transform(rows)
