@@ -31,6 +31,7 @@ sparse = lazy("scipy.sparse")
 
 MAX_STEPS = 60
 SOLVED = ROUNDING  # KKT residual, in units
+FAR = 1 / ROUNDING  # slack of rows that are not looked at
 
 
 class Slopes(NamedTuple):
@@ -132,21 +133,15 @@ class Tracker:
         return None
 
     def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
-        """The point at which the given rows are zero and L is stationary, without a look at signs."""
-        mu = np.where(active, mu, 0.0)
-        slopes, sharpened = level.slopes(y, mu), False
-        for _ in range(MAX_STEPS):
-            left = max(np.max(np.abs(slopes.gradient)), np.max(np.abs(slopes.rows[active]), initial=0.0))
-            if not np.isfinite(left):
-                return None
-            system = self._system_at(level, y, mu, active)
-            if left <= level.solved and (left <= level.sharper or sharpened):
-                return Found(y, mu, slopes, system)
-            sharpened = left <= level.solved
-            dy, dmu = system.solve(-slopes.gradient, np.where(active, -slopes.rows, 0.0))
-            y, mu = y + dy, mu + dmu
-            slopes = level.slopes(y, mu)
-        return None
+        """The point at which the given rows are zero and L is stationary, without a look at signs and other rows."""
+
+        def slopes(y: np.ndarray, mu: np.ndarray) -> Slopes:
+            there = level.slopes(y, mu)
+            return there._replace(rows=np.where(active, there.rows, -FAR))
+
+        equations = level._replace(equal=active, slopes=slopes, landed=lambda y: y)
+        found = self.solve(equations, y, np.where(active, mu, 0.0))
+        return found and found._replace(slopes=level.slopes(found.y, found.mu))
 
     def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> KKTSystem:
         """The KKT system on the active rows; the last one where nothing has changed."""
