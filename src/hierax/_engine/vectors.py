@@ -362,7 +362,9 @@ class VectorProblem(InUnits):
         return FEW if self._moderate and not self.programs.large else 1
 
     @functools.cached_property
-    def _follower(self) -> Follower:
+    def newton(self) -> Follower:
+        """Newton steps on the lower level's KKT system, whether it is convex or not."""
+
         def landed(y: np.ndarray) -> np.ndarray:
             if self.programs.entrywise:
                 return np.clip(y, *self.y_limits)
@@ -373,11 +375,11 @@ class VectorProblem(InUnits):
     @property
     def follower(self) -> Follower | None:
         """Follows y*(x) as x moves; None where the lower level is not convex."""
-        return self._follower if self.bent is None else None
+        return self.newton if self.bent is None else None
 
     def forget(self) -> None:
         """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
-        self._follower.forget()
+        self.newton.forget()
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.

@@ -250,29 +250,15 @@ class _Base:
 
 
 def settled(vectors: VectorProblem, point: Point) -> Point:
-    """A solution of the lower level after Newton steps on the KKT system of its active rows, as far as they help.
-
-    The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
-    do not move: there F chooses.
-    """
-    best, least, layout = point, np.inf, vectors.layout
-    for _ in range(ITERATIONS):
-        values = vectors.values(*point)
-        residual = layout.kkt_residual(values, point.mu)
-        if residual < least:
-            best, least = point, residual
-        active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
-        if residual == 0 or layout.ny + active.sum() > MAX_DENSE or vectors.programs.large:
-            break
-        matrices = vectors.functions.matrices(*point)
-        assert isinstance(matrices, Matrices)
-        rows, hessian = gradients(matrices, np.flatnonzero(active)), np.asarray(matrices.hessian)
-        system = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
-        wanted = -np.concatenate([values.stationarity, values.rows[active]])
-        if not (np.isfinite(system).all() and np.isfinite(wanted).all()):
-            break
-        move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
-        mu = point.mu.copy()
-        mu[active] += move[layout.ny :]
-        point = Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
-    return best
+    """A solution of the lower level after Newton steps on the KKT system of its active rows, where they arrive."""
+    x, y, mu = point
+    values, layout = vectors.values(*point), vectors.layout
+    active = layout.equal | (np.abs(mu) > np.abs(values.rows))
+    if vectors.programs.large or layout.ny + active.sum() > MAX_DENSE:
+        return point
+    found = vectors.newton.held(x, y, mu, active)
+    if found is None:
+        return point
+    closer = Point(x, vectors.landed(x, found.y)[1], found.mu)
+    left = layout.kkt_residual(vectors.values(*closer), closer.mu)
+    return closer if left < layout.kkt_residual(values, mu) else point
