@@ -17,7 +17,7 @@ feasible point; else tangents at the program's solution are added, a few times, 
 import numpy as np
 
 from hierax._auto import constants as const
-from hierax._auto.descents import Evaluated, minimise
+from hierax._auto.descents import minimise
 from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
@@ -35,7 +35,7 @@ def feasible_points(space: Space, work: Work) -> tuple[list[tuple[np.ndarray, np
     vectors, found, least = space.vectors, list[tuple[np.ndarray, np.ndarray]](), np.inf
     nx, none, equal = vectors.layout.nx, np.zeros(vectors.layout.rows), vectors.layout.equal
 
-    def evaluate(u: np.ndarray) -> Evaluated:
+    def evaluate(u: np.ndarray) -> np.ndarray:
         """t, and t less each row: values in the first column, then derivatives in x, y and t."""
         lines = vectors.table(np.concatenate([u[:-1], none]))
         above, above_equal, rows, _ = (lines[part] for part in vectors.layout.parts)
@@ -43,7 +43,7 @@ def feasible_points(space: Space, work: Work) -> tuple[list[tuple[np.ndarray, np
         lines = -np.concatenate([above, rows[space.structure.live & ~equal], twice, -twice])
         lines[:, 0] += u[-1]
         objective = np.concatenate([[u[-1]], np.eye(u.size)[-1]])
-        return Evaluated(np.vstack([objective, np.column_stack([lines, np.ones(len(lines))])]), len(lines))
+        return np.vstack([objective, np.column_stack([lines, np.ones(len(lines))])])
 
     bounds = space.box(np.zeros(1), np.full(1, np.inf))
     for x, y in _starts(space):

@@ -68,8 +68,7 @@ class Space:
         """The space around the problem's point; where `stop` says so, long lower solves are left off."""
         programs = Programs(problem)
         x, y = programs.landed(raveled(problem.x), raveled(problem.y))
-        (parts,) = lengths_at(programs, x, y, None)
-        lengths = np.concatenate([part.values for part in parts])
+        lengths = np.concatenate([part.values for part in lengths_at(programs, x, y)])
         roughly = VectorProblem(programs, units_at(programs, lengths, [(x, y)]), y, seed)
 
         def cover(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

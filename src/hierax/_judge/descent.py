@@ -15,7 +15,7 @@ from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import MAX_DENSE, Linearised, Point, UpperSlopes, VectorProblem
 from hierax._judge.gain import total_slopes
 from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
-from hierax._lower.linear import Matrices, OutOfTime, Stop, gradients
+from hierax._lower.linear import OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
 
 EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one

@@ -29,7 +29,8 @@ from jaxtyping import ArrayLike
 from hierax._base.constants import MUCH
 from hierax._base.errors import MissingExtra
 from hierax._base.imports import lazy
-from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER
+from hierax._lower.active_set import Level, Slopes, Tracker
+from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER, Matrices
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _solve(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     step, mu = np.nan_to_num(answer.step), np.nan_to_num(mu)
     quick = step.size + mu.size <= 2 * SMALL_ORDER
     if answer.status in (SOLVED, INACCURATE) and (cones or quick):
-        step, mu = polished(form, step, mu, max_steps)
+        step, mu = polished(form, step, mu)
     return step, mu, answer.status, total
 
 
@@ -196,36 +197,20 @@ def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, c
     return Answer(np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals)
 
 
-def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of (step, mu) and what Newton steps make of them, as long as each is better."""
-    n = step.size
-    curvature = abs(np.trace(form.hessian)) / n or 1.0
-    best, least = (step, mu), np.inf
-    for _ in range(max_steps):
+def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(step, mu) after Newton steps where they arrive; rows are measured by their gradients, G by its curvature."""
+    curvature = abs(np.trace(form.hessian)) / step.size or 1.0
+    sizes = np.maximum(np.linalg.norm(form.at(step)[1], axis=1), np.finfo(float).tiny)
+
+    def slopes(step: np.ndarray, mu: np.ndarray) -> Slopes:
         values, normals = form.at(step)
-        sizes = np.maximum(np.linalg.norm(normals, axis=1), np.finfo(float).tiny)
-        distance, weight = values / sizes, mu * sizes / curvature  # both in lengths, so that they compare
-        gradient = form.hessian @ step + form.linear + normals.T @ mu
-        natural = np.where(form.equal, distance, np.maximum(distance, -weight))
-        error = max(np.abs(gradient).max() / curvature, np.abs(natural).max(initial=0.0))
-        if not error < least:  # also where it is not a number
-            break
-        best, least = (step, np.where(form.equal, mu, np.maximum(mu, 0.0))), error
-        active = np.flatnonzero(form.equal | (distance + weight > 0))
-        hessian = form.hessian + np.tensordot(mu[form.curved], form.bends, 1)
-        system = np.block([[hessian, normals[active].T], [normals[active], np.zeros((active.size, active.size))]])
-        found = _solution(system, -np.concatenate([form.hessian @ step + form.linear, values[active]]))
-        step, mu = step + found[:n], np.zeros_like(mu)
-        mu[active] = found[n:]
-    return best
+        gradient = (form.hessian @ step + form.linear) / curvature + (normals.T / sizes) @ mu
+        return Slopes(0.0, np.zeros(0), gradient, values / sizes)
 
+    def matrices(step: np.ndarray, mu: np.ndarray) -> Matrices:
+        bent = np.tensordot((mu / sizes)[form.curved], form.bends, 1)
+        return Matrices((form.at(step)[1].T / sizes).T, form.hessian / curvature + bent)
 
-def _solution(system: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Of the linear system; in the sense of least squares where active rows depend on each other."""
-    try:
-        found = np.linalg.solve(system, right)
-        if np.abs(system @ found - right).max() <= ROUNDING * (1 + np.abs(right).max()):
-            return found
-    except np.linalg.LinAlgError:
-        pass
-    return np.linalg.lstsq(system, right)[0]
+    level = Level(form.equal, slopes, matrices, lambda step: step, ROUNDING / MUCH)
+    found = Tracker().solve(level, step, mu * sizes / curvature)
+    return (step, mu) if found is None else (found.y, found.mu * curvature / sizes)
