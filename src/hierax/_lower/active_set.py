@@ -14,8 +14,7 @@ afar: whoever calls it has `Exact` for where it does not.
     L_y = 0,     r + s = 0,     mu_i s_i = t   (and r = 0 for equalities),
 
 so it lies inside, moves smoothly with x whichever rows are active, and tends to y*(x) as t falls. A Newton step
-eliminates ds and dmu; what is left is a system of the order of y and the equalities. `CentralSystem` solves with the
-same matrix for derivatives through y_t, in the form that `hierax._lower.linear.KKTSystem` has for those through y*.
+eliminates ds and dmu (`hierax._lower.linear.CentralSystem`); derivatives through y_t solve with the same matrix.
 """
 
 from collections.abc import Callable
@@ -24,10 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import MUCH, NEGLIGIBLE
-from hierax._base.imports import lazy
-from hierax._lower.linear import ROUNDING, SAME, KKTSystem, Matrices, SecondDerivatives
-
-sparse = lazy("scipy.sparse")
+from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives
 
 MAX_STEPS = 60
 SOLVED = ROUNDING  # KKT residual, in units
@@ -204,29 +200,6 @@ def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, ther
 
 
 # -- the central path -------------------------------------------------------------------------------------------------
-
-
-class CentralSystem:
-    """[[L_yy, r_y'], [r_y, -s/mu]] (zero instead of s/mu for equalities), factorised after elimination of dmu."""
-
-    def __init__(self, matrices: SecondDerivatives, equal: np.ndarray, ratio: np.ndarray) -> None:
-        """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
-        assert isinstance(matrices, Matrices)
-        self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
-        jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
-        weighted = sparse.diags_array(self.ratio) @ jacobian
-        held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
-        self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
-
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(dy, dmu) for right-hand sides in the last axis's place."""
-        jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
-        pushed = (of_rows.T * self.ratio).T
-        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.equal]]))
-        dy = solved[:ny]
-        dmu = ((jacobian @ dy).T * self.ratio).T - pushed
-        dmu[self.equal] = solved[ny:]
-        return dy, dmu
 
 
 class Centre(NamedTuple):
