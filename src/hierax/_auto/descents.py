@@ -40,7 +40,7 @@ from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.programs import FEASIBLE, Branches
 from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
-from hierax._lower.active_set import Centre, Found
+from hierax._lower.active_set import Found
 from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
@@ -144,11 +144,11 @@ class Phi:
         self.vectors, self.follower, self.above, self._visited = vectors, vectors.follower, above, visited
         self.inequalities = int(above.sum())
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """The lower level at x, from a point nearby; None where it has no solution."""
         return self.follower.solve_from_anywhere(x, warm.y, warm.mu)
 
-    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+    def sides(self, x: np.ndarray, found: Found) -> tuple[np.ndarray, np.ndarray]:
         """More that has to be >= 0, with derivatives in x."""
         return np.zeros(0), np.zeros((0, x.size))
 
@@ -210,7 +210,7 @@ class CentredPhi(Phi):
         super().__init__(space.vectors, space.structure.above)
         self.t, self.inside = t, inside
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
         found = self.follower.centred(x, warm.y, warm.mu, self.t)
         return found or self.follower.centred(x, self.inside, np.ones_like(warm.mu), self.t)
@@ -227,16 +227,15 @@ class PieceOfPhi(Phi):
         self.near = np.union1d(near[at.radii[near] <= const.NEARBY], changed)
         self.inequalities += self.near.size
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """y and mu with the given rows active; the search ends where they are lost."""
         found = self.follower.held(x, warm.y, warm.mu, self.active)
         if found is None:
             raise SearchAborted
         return found
 
-    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+    def sides(self, x: np.ndarray, found: Found) -> tuple[np.ndarray, np.ndarray]:
         """By how much rows nearby keep to their sides."""
-        assert isinstance(found, Found)
         return self.follower.sides(x, found, self.near)
 
 

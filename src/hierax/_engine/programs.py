@@ -111,6 +111,14 @@ class Layout(NamedTuple):
         return active_set.residual(values.stationarity, values.rows, mu, self.equal)
 
 
+class Point(NamedTuple):
+    """A point in units: x, y and the multipliers of the lower level's rows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    mu: np.ndarray
+
+
 class Branches(NamedTuple):
     """Local solutions of the lower level at one x, from each of many starts (leading axis).
 
@@ -168,13 +176,16 @@ class Branches(NamedTuple):
                 return int(np.argmin(np.where(usable, self.value, np.inf)))
         return None
 
-    def ties(self) -> np.ndarray:
-        """The branches that are as low as the best one."""
+    def ties(self, x: np.ndarray, most: float = FEASIBLE) -> list[Point]:
+        """The branches at x that are as low as the best one up to `most`, the same one once."""
         best = self.best()
         if best is None:
-            return np.zeros(0, int)
-        close = self.value <= self.value[best] + FEASIBLE * (1 + abs(self.value[best]))
-        return np.flatnonzero(close & (self.violation <= FEASIBLE) & (self.status == self.status[best]))
+            return []
+        close = self.value <= self.value[best] + most * (1 + abs(self.value[best]))
+        places = np.flatnonzero(close & (self.violation <= FEASIBLE) & (self.status == self.status[best]))
+        if places.size > 1:  # NumPy takes a second to compare a single long row with none
+            places = places[np.unique(np.round(self.y[places] / FEASIBLE), axis=0, return_index=True)[1]]
+        return [Point(x, self.y[i], self.mu[i]) for i in places]
 
     def different_values(self) -> int:
         """How many different values the solved branches have."""

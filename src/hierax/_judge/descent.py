@@ -160,17 +160,8 @@ class _Base:
     def _solved(self, x: np.ndarray) -> tuple[float, Point] | None:
         """The solution of the lower level at x that is best for F, with its merit; None: there is none."""
         found = self.vectors.branches(x, self.point.y, self.point.mu)
-        best = found.best()
-        if best is None or found.unbounded:
-            return None
-        equal = (found.status == SOLVED) & (found.value <= found.value[best] + NOISE)
-        equal[best] = True
-        places = np.flatnonzero(equal)
-        different = np.zeros(1, int)
-        if places.size > 1:  # NumPy takes a second to compare a single long row with none
-            different = np.unique(np.round(found.y[places] / FEASIBLE), axis=0, return_index=True)[1]
-        points = [Point(x, found.y[i], found.mu[i]) for i in places[different]]
-        return min(((self._merit(point), point) for point in points), key=lambda one: one[0])
+        points = [] if found.unbounded else found.ties(x, NOISE)
+        return min(((self._merit(point), point) for point in points), key=lambda one: one[0], default=None)
 
     def other_solutions(self) -> list[tuple[float, Point]]:
         """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import MUCH, NEGLIGIBLE
-from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives
+from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives, System
 
 MAX_STEPS = 60
 SOLVED = ROUNDING  # KKT residual, in units
@@ -70,19 +70,19 @@ class Level(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A solution, with the factorised KKT system there.
+    """A solution, or a point of the central path, with the factorised system of its derivatives.
 
     Attributes:
         y: the point.
         mu: its multipliers.
         slopes: what is known there.
-        system: the KKT system on its active rows.
+        system: the KKT system on its active rows, or that of the path.
     """
 
     y: np.ndarray
     mu: np.ndarray
     slopes: Slopes
-    system: KKTSystem
+    system: System
 
 
 def residual(gradient: np.ndarray, rows: np.ndarray, mu: np.ndarray, equal: np.ndarray) -> float:
@@ -202,15 +202,6 @@ def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, ther
 # -- the central path -------------------------------------------------------------------------------------------------
 
 
-class Centre(NamedTuple):
-    """y_t(x), its multipliers, what is known there, and the system that its derivatives solve."""
-
-    y: np.ndarray
-    mu: np.ndarray
-    slopes: Slopes
-    system: CentralSystem
-
-
 class _Iterate(NamedTuple):
     """A point on the way, with the largest entry of the conditions."""
 
@@ -221,7 +212,7 @@ class _Iterate(NamedTuple):
     left: float
 
 
-def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)
     s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) / MUCH))
@@ -232,7 +223,7 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | No
             return None
         system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
         if here.left <= min(SOLVED * (1 + t), MUCH * t):
-            return Centre(here.y, here.mu, here.slopes, system)
+            return Found(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
         there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / MUCH if pairs.size else t))
         if there is None:

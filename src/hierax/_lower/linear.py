@@ -102,7 +102,7 @@ class KKTSystem:
         return bool(squares[0] > SAME * max(1.0, squares[-1]))
 
 
-def stiffness(system: KKTSystem, push_rows: bool = False) -> float:
+def stiffness(system: "System", push_rows: bool = False) -> float:
     """How far y answers to pushes at random, every entry measured by its own curvature: huge where y is not unique.
 
     With `push_rows` the rows are pushed too, and their multipliers' answers count: huge where rows are dependent.
@@ -286,12 +286,17 @@ class CentralSystem:
     """[[L_yy, r_y'], [r_y, -1/ratio]] (zero instead of 1/ratio for equalities), factorised after elimination of dmu.
 
     It has this form where rows have slacks: with barriers, mu / s is the ratio, and with a curvature of their own this.
+
+    Attributes:
+        matrices: the derivatives that it is made of.
+        active: the equalities.
+        ratio: of the other rows.
     """
 
     def __init__(self, matrices: "SecondDerivatives", equal: np.ndarray, ratio: np.ndarray) -> None:
         """`ratio`: of the inequalities, in the order of all rows; anything for equalities."""
         assert isinstance(matrices, Matrices)
-        self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
+        self.matrices, self.active, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
         jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
         weighted = sparse.diags_array(self.ratio) @ jacobian
         held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
@@ -301,10 +306,10 @@ class CentralSystem:
         """(dy, dmu) for right-hand sides in the last axis's place."""
         jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
         pushed = (of_rows.T * self.ratio).T
-        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.equal]]))
+        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.active]]))
         dy = solved[:ny]
         dmu = ((jacobian @ dy).T * self.ratio).T - pushed
-        dmu[self.equal] = solved[ny:]
+        dmu[self.active] = solved[ny:]
         return dy, dmu
 
 
@@ -392,6 +397,7 @@ class Products:
 
 
 SecondDerivatives = Matrices | Products
+System = KKTSystem | CentralSystem
 
 
 def _minres(times: Solve, right: np.ndarray) -> np.ndarray:
