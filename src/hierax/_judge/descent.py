@@ -194,23 +194,22 @@ class _Base:
         of gradients here, each of which takes a solve of the lower level. None where one is not to be had.
         """
         vector, least, x = self.tangent(first), 0.0, self.point.x
-        basis: list[np.ndarray] = []
-        products: list[np.ndarray] = []
+        basis = products = np.zeros((0, x.size))
         while len(basis) < ITERATIONS and np.linalg.norm(vector) > least:
             vector = vector / np.linalg.norm(vector)
             step = STEPS[1] * vector / np.max(np.abs(vector))
             up, down = (None, None) if stop() else (self.gradient(x + step), self.gradient(x - step))
             if up is None or down is None or not np.isfinite(up - down).all():
                 return []
-            basis.append(vector)
-            products.append(self.tangent(up - down) / (2 * np.linalg.norm(step)))
-            vector, least = products[-1].copy(), ROUNDING * float(np.linalg.norm(products[-1]))
+            product = self.tangent(up - down) / (2 * np.linalg.norm(step))
+            basis, products = np.vstack([basis, vector]), np.vstack([products, product])
+            vector, least = product, ROUNDING * float(np.linalg.norm(product))
             for _ in range(2):  # rounding of the first time
-                vector -= sum((vector @ one) * one for one in basis)
-        if not basis:
+                vector = vector - (basis @ vector) @ basis
+        if not len(basis):
             return []
-        small = np.array(basis) @ np.array(products).T
-        down = np.linalg.eigh(0.5 * (small + small.T))[1][:, 0] @ np.array(basis)
+        small = basis @ products.T
+        down = np.linalg.eigh(0.5 * (small + small.T))[1][:, 0] @ basis
         return [down / np.max(np.abs(down))]
 
     def compared(self, step: float, found: tuple[float, Point]) -> Look | None:
