@@ -23,7 +23,7 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
-from hierax._math.lower_level import Layout, LowerSolution, layout_of
+from hierax._math.lower_level import Layout, LowerSolution, blocks_at, layout_of
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
@@ -229,24 +229,17 @@ class Float64Problem:
         return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
 
 
-def proved_curvatures(setting: Float64Problem, kind: str) -> list[tuple[Curvature, int]]:
-    """What is proved of the rows of a function of (x, y), or of the faces of a set: for every leaf, and its size.
-
-    `kind`: "constraints", "equalities", "upper_constraints", "x in X" or "y in Y" for the inequalities of a set,
-    the same with ", equal" for its equalities.
-    """
+def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
+    """What is proved of every row as a function of (x, y): upper constraints, faces of X, rows of the lower level."""
     problem = setting.bound.problem
-    functions: dict[str, Callable[..., PyTree]] = {
-        "x in X": lambda x, y: upper_faces(problem.x_set, x).inequalities,
-        "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
-        "x in X, equal": lambda x, y: upper_faces(problem.x_set, x).equalities,
-        "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
-    }
-    function = functions.get(kind) or getattr(problem, kind)
+
+    def rows(x: PyTree, y: PyTree) -> PyTree:
+        return problem.upper_constraints(x, y), upper_faces(problem.x_set, x), blocks_at(problem, x, y)
+
     with float64():
-        shapes = jax.tree.leaves(jax.eval_shape(function, setting.x, setting.y))
-        found = curvatures(function, setting.x, setting.y)
-    return [(one, leaf.size) for one, leaf in zip(found, shapes, strict=True)]
+        leaves = jax.tree.leaves(jax.eval_shape(rows, setting.x, setting.y))
+        found = curvatures(rows, setting.x, setting.y)
+    return [one for one, leaf in zip(found, leaves, strict=True) for _ in range(leaf.size)]
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:

@@ -75,14 +75,10 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
 
 def _medians(numbers: np.ndarray, counted: np.ndarray) -> np.ndarray:
     """The median of every column over the entries that count; zero where none does."""
-    columns, rows = np.nonzero(counted.T)
-    chosen = numbers[rows, columns]
-    chosen = chosen[np.lexsort((chosen, columns))]
-    counts = np.bincount(columns, minlength=numbers.shape[1])
-    first, some = np.cumsum(counts) - counts, counts > 0
-    found = np.zeros(numbers.shape[1])
-    found[some] = np.mean([chosen[first[some] + part[some] // 2] for part in (counts - 1, counts)], axis=0)
-    return found
+    counts, every = counted.sum(axis=0), np.arange(numbers.shape[1])
+    ordered = np.sort(np.where(counted, numbers, np.inf), axis=0)
+    middle = [ordered[part.clip(min=0) // 2, every] for part in (counts - 1, counts)]
+    return np.where(counts > 0, np.mean(middle, axis=0), 0.0)
 
 
 def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None = None) -> tuple[Lengths, Lengths]:
