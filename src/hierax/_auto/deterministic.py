@@ -173,9 +173,10 @@ def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
 def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
     """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
     values, (x, y, _) = vectors.values(*nearest.point), nearest.point
-    if not vectors.upper_violation(values) > const.NOTICEABLE:
+    own = values.above[: vectors.layout.own_above]
+    if not np.max(own, initial=0.0) > const.NOTICEABLE:
         return None
-    worst = int(np.argmax(values.above[: vectors.layout.own_above]))
+    worst = int(np.argmax(own))
     raw = vectors.programs.raw_values(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
     name = entries("upper_constraints", vectors.programs.setting.shapes().upper)[worst]
     return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."

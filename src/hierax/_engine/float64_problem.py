@@ -26,7 +26,7 @@ from hierax._lower.linear import ROUNDING as ROUNDING
 from hierax._math.lower_level import Layout, LowerSolution, blocks_at, layout_of
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
-from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
+from hierax._problem.samples import Finite, FiniteFiles, Stream, is_spread_over_processes
 
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
 CONSTRAINTS = "constraints", "equalities", "upper_constraints"
@@ -92,7 +92,8 @@ class Float64Problem:
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
-                zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
+                sources = problem.zeta, problem.xi
+                zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in sources)
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
             above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
@@ -280,14 +281,6 @@ def refuse(problem: object, samples: object, seed: object) -> None:
 def _grouped(rows: PyTree) -> PyTree:
     """A sample cut into GROUPS parts, on a new leading axis."""
     return jax.tree.map(lambda leaf: leaf.reshape(GROUPS, -1, *leaf.shape[1:]), rows)
-
-
-def _doubled_source(source: AbstractSource | None) -> AbstractSource | None:
-    if isinstance(source, Finite):
-        return Finite(doubled(source.arrays), source.replace)
-    if isinstance(source, Sampler):
-        return Sampler(source.draw, doubled(source.exact))
-    return source
 
 
 def _batch(problem: Problem, bound: Bound, name: str, seed: int, samples: int) -> tuple[Expectation, PyTree]:

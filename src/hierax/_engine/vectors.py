@@ -274,10 +274,6 @@ class InUnits:
         worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
         return worst if all(np.isfinite(part).all() for part in rows) else np.inf
 
-    def upper_violation(self, values: Values) -> float:
-        """The largest violation of an upper constraint."""
-        return float(np.max(values.above[: self.layout.own_above], initial=0.0))
-
     def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The unit of every row of the lower level.
 
