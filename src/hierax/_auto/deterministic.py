@@ -134,19 +134,17 @@ ENDED = {reason.kind: reason for reason in Reason if reason.name.startswith("SEA
 
 def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
     """The status of an answer with its certificate; `ended`: why the search was not complete."""
-    verdict = certificate.verdict(tol)
+    verdict, branches = certificate.verdict(tol), certificate.not_convex
     if verdict == "yes":
-        if certificate.not_convex is None:
-            return Reason.CERTIFIED.status(judged, tol=tol)
-        return Reason.CERTIFIED_AMONG_BRANCHES.status(judged, tol=tol, why=certificate.not_convex)
-    objection = certificate.reasons(tol)[0]
-    if ended is not None:
-        return ENDED[ended].status(judged, objection=objection)
-    if verdict == "unknown" and certificate.degenerate:
-        return Reason.DEGENERATE.status(judged, objection=objection)
-    if verdict == "unknown":
-        return Reason.UNDECIDED.status(judged, objection=objection)
-    return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
+        reason = Reason.CERTIFIED if branches is None else Reason.CERTIFIED_AMONG_BRANCHES
+    elif ended is not None:
+        reason = ENDED[ended]
+    elif verdict == "unknown":
+        reason = Reason.DEGENERATE if certificate.degenerate else Reason.UNDECIDED
+    else:
+        reason = Reason.OBJECTED
+    objection = next(iter(certificate.reasons(tol)), None)
+    return reason.status(judged, tol=tol, why=branches, objection=objection)
 
 
 def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
