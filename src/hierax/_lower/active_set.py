@@ -160,9 +160,10 @@ class Tracker:
 
 
 class _There(NamedTuple):
-    """A point, its multipliers, what is known there, and its KKT residual."""
+    """A point on the way, its multipliers, the slacks of a central path, what is known there, and its residual."""
 
     y: np.ndarray
+    s: np.ndarray
     mu: np.ndarray
     slopes: Slopes
     left: float
@@ -170,7 +171,7 @@ class _There(NamedTuple):
 
 def _at(level: Level, y: np.ndarray, mu: np.ndarray) -> _There:
     slopes = level.slopes(y, mu)
-    return _There(y, mu, slopes, residual(slopes.gradient, slopes.rows, mu, level.equal))
+    return _There(y, np.zeros(0), mu, slopes, residual(slopes.gradient, slopes.rows, mu, level.equal))
 
 
 def _step(level: Level, system: KKTSystem, here: _There) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -202,16 +203,6 @@ def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, ther
 # -- the central path -------------------------------------------------------------------------------------------------
 
 
-class _Iterate(NamedTuple):
-    """A point on the way, with the largest entry of the conditions."""
-
-    y: np.ndarray
-    s: np.ndarray
-    mu: np.ndarray
-    slopes: Slopes
-    left: float
-
-
 def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)
@@ -232,15 +223,15 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | Non
     return None
 
 
-def _iterate(level: Level, y: np.ndarray, s: np.ndarray, mu: np.ndarray, t: float) -> _Iterate:
+def _iterate(level: Level, y: np.ndarray, s: np.ndarray, mu: np.ndarray, t: float) -> _There:
     slopes = level.slopes(y, mu)
     of_rows = np.where(level.equal, slopes.rows, slopes.rows + s)
     of_pairs = np.where(level.equal, 0.0, mu * s - t)
     left = float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, of_pairs])), initial=0.0))
-    return _Iterate(y, s, mu, slopes, left)
+    return _There(y, s, mu, slopes, left)
 
 
-def _after_step(level: Level, here: _Iterate, system: CentralSystem, t: float, aim: float) -> _Iterate | None:
+def _after_step(level: Level, here: _There, system: CentralSystem, t: float, aim: float) -> _There | None:
     """One Newton step towards mu_i s_i = aim that keeps s and mu positive and makes the conditions hardly worse."""
     equal, (y, s, mu, slopes, left) = level.equal, here
     of_rows = np.where(equal, -slopes.rows, -slopes.rows - aim / mu)  # s is eliminated: mu_i s_i = aim to first order
