@@ -72,9 +72,9 @@ def minimise(
     start: np.ndarray,
     bounds: tuple[np.ndarray, np.ndarray],
     work: Work,
+    equalities: int,
     iterations: int = const.SQP_ITERATIONS,
     change: float = const.SQP_CHANGE,
-    equalities: int = 0,
 ) -> np.ndarray:
     """The last iterate of SLSQP, or of L-BFGS-B where there is nothing but an objective; the caller judges it.
 
@@ -199,7 +199,7 @@ class Phi:
             values += slopes @ (x - inside)  # outside of X everything goes on along straight lines
             return np.concatenate([values[:, None], slopes], axis=1)
 
-        minimise(evaluate, start.x, self.vectors.x_limits, work, iterations, change, self.vectors.layout.above_equal)
+        minimise(evaluate, start.x, self.vectors.x_limits, work, self.vectors.layout.above_equal, iterations, change)
         return best
 
 
@@ -366,7 +366,7 @@ def kkt_polish(space: Space, work: Work, start: Point, cuts: Cuts, relaxations: 
     for stage in range(len(relaxations) + 1):
         if stage:
             relaxed = functools.partial(system.evaluate, t=relaxations[stage - 1])
-            u = minimise(relaxed, u, system.bounds, work, change=change, equalities=system.equalities)
+            u = minimise(relaxed, u, system.bounds, work, system.equalities, change=change)
         way.append(((relaxations, stage), system.determining(u)))
         known = _end_after(space.passed, *way[-1])
         if known is not None:
@@ -395,7 +395,7 @@ def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float
     u = system.packed(start)
     for t in const.RELAXATIONS:
         slackened = functools.partial(system.evaluate, t=max(LITTLE * t, const.RELAXATIONS[-1]))
-        u = minimise(slackened, u, system.bounds, work, const.SQP_ITERATIONS // 2, const.ROUNDING, system.equalities)
+        u = minimise(slackened, u, system.bounds, work, system.equalities, const.SQP_ITERATIONS // 2, const.ROUNDING)
         if space.vectors.values(*system.unpacked(u)).upper > beat:
             break
     return system.unpacked(u)

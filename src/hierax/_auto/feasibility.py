@@ -50,7 +50,7 @@ def feasible_points(space: Space, work: Work) -> tuple[list[tuple[np.ndarray, np
         if work.passed or len(found) >= const.AGREEING_STARTS:
             break
         violation = vectors.violation(x, y, vectors.at(x, y, none)[0])
-        u = minimise(evaluate, np.concatenate([x, y, [min(violation, const.RUN_OFF)]]), bounds, work)
+        u = minimise(evaluate, np.concatenate([x, y, [min(violation, const.RUN_OFF)]]), bounds, work, 0)
         at = vectors.landed(u[:nx], u[nx:-1])
         violation = vectors.violation(*at, vectors.at(*at, none)[0])
         least = min(least, violation)
