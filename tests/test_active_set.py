@@ -104,7 +104,7 @@ def coupled(n=6, m=4, seed=0):
 def follower_of(problem, x, y):
     with_programs = Programs(Float64Problem.of(problem, x, y, 1024, 0))
     inside = with_programs.landed(raveled(x), raveled(y))
-    lengths = np.concatenate([part.values for part in lengths_at(with_programs, *inside, None)[0]])
+    lengths = np.concatenate([part.values for part in lengths_at(with_programs, *inside)])
     vectors = VectorProblem(with_programs, units_at(with_programs, lengths, [inside]), inside[1], 0)
     assert vectors.follower is not None
     return vectors, vectors.follower
@@ -169,7 +169,7 @@ def test_lengths_do_not_come_from_the_centre_of_a_ball():
         x_set=hx.Box(0.5, 1.0),
     )
     programs = Programs(Float64Problem.of(problem, np.float64(0.7), np.full(3, 1e-9), 1024, 0))
-    ((_, of_y),) = lengths_at(programs, np.array([0.7]), np.full(3, 1e-9), None)
+    _, of_y = lengths_at(programs, np.array([0.7]), np.full(3, 1e-9))
     assert (of_y.values < 1.0).all()
 
 

@@ -20,7 +20,7 @@ from hierax._lower.linear import KKTSystem, OutOfTime, Products
 def vectors_of(problem, x, y, linear="products", stop=lambda: False):
     programs = Programs(Float64Problem.of(problem, x, y, 4096, 0))
     programs.large = linear != "dense"
-    lengths = np.concatenate([part.values for part in lengths_at(programs, x, y, None)[0]])
+    lengths = np.concatenate([part.values for part in lengths_at(programs, x, y)])
     vectors = VectorProblem(programs, units_at(programs, lengths, [(x, y)]), y, 0, stop=stop)
     assert vectors.follower is not None
     if linear == "products":

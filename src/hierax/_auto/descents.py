@@ -26,7 +26,7 @@ elsewhere (`hunt.py`).
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from hierax._engine.by_hand import VectorsByHand
 from hierax._engine.programs import FEASIBLE, Branches
 from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
-from hierax._lower.active_set import Centre, Found
+from hierax._lower.active_set import Found
 from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
@@ -59,16 +59,8 @@ without_runtime_warnings = SharedContext(  # filters of warnings are those of al
 )
 
 
-class Evaluated(NamedTuple):
-    """An objective, inequalities >= 0 and equalities = 0 at a point, one after another.
-
-    Attributes:
-        lines: one per function: its value, then its derivatives.
-        above: how many inequalities there are.
-    """
-
-    lines: np.ndarray
-    above: int
+Evaluate = Callable[[np.ndarray], np.ndarray]
+"""An objective, inequalities >= 0 and equalities = 0 at a point: a line for each, its value, then its derivatives."""
 
 
 class SearchAborted(Exception):
@@ -76,10 +68,11 @@ class SearchAborted(Exception):
 
 
 def minimise(
-    evaluate: Callable[[np.ndarray], Evaluated],
+    evaluate: Evaluate,
     start: np.ndarray,
     bounds: tuple[np.ndarray, np.ndarray],
     work: Work,
+    equalities: int,
     iterations: int = const.SQP_ITERATIONS,
     change: float = const.SQP_CHANGE,
 ) -> np.ndarray:
@@ -87,7 +80,7 @@ def minimise(
 
     SLSQP ends at a `change` of the objective, L-BFGS-B where the projected gradient is as small.
     """
-    known: list[tuple[np.ndarray, bytes, Evaluated]] = []  # the latest point, which SLSQP asks for in four calls
+    known: list[tuple[np.ndarray, bytes, np.ndarray]] = []  # the latest point, which SLSQP asks for in four calls
 
     def at(u: np.ndarray) -> np.ndarray:
         text = u.tobytes()
@@ -95,18 +88,16 @@ def minimise(
             if not np.all(np.abs(u) < const.RUN_OFF) or (known and work.passed):
                 raise SearchAborted
             work.evaluations += 1
-            lines, above = evaluate(u)
-            if not np.isfinite(lines).all():
-                lines = np.nan_to_num(lines, nan=const.RUN_OFF, posinf=const.RUN_OFF, neginf=-const.RUN_OFF)
-            known[:] = [(u.copy(), text, Evaluated(lines, above))]
-        return known[0][2].lines
+            lines = np.nan_to_num(evaluate(u), nan=const.RUN_OFF, posinf=const.RUN_OFF, neginf=-const.RUN_OFF)
+            known[:] = [(u.copy(), text, lines)]
+        return known[0][2]
 
     start = np.clip(start, *bounds)
     options: dict[str, Any] = {"method": "L-BFGS-B"}
     options["options"] = {"maxiter": iterations, "ftol": const.NEGLIGIBLE * change, "gtol": change, "maxls": 30}
     try:
         if len(at(start)) > 1:
-            equal = 1 + known[0][2].above
+            equal = len(at(start)) - equalities
             kinds = {"ineq": np.arange(1, equal), "eq": equal + _independent(at(start)[equal:, 1:])}
             options = {"method": "SLSQP", "options": {"maxiter": iterations, "ftol": change}}
             options["constraints"] = [
@@ -153,11 +144,11 @@ class Phi:
         self.vectors, self.follower, self.above, self._visited = vectors, vectors.follower, above, visited
         self.inequalities = int(above.sum())
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """The lower level at x, from a point nearby; None where it has no solution."""
         return self.follower.solve_from_anywhere(x, warm.y, warm.mu)
 
-    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+    def sides(self, x: np.ndarray, found: Found) -> tuple[np.ndarray, np.ndarray]:
         """More that has to be >= 0, with derivatives in x."""
         return np.zeros(0), np.zeros((0, x.size))
 
@@ -186,14 +177,14 @@ class Phi:
         best: Point | None = None
         warm, lowest, stalled, wall = start, np.inf, 0, const.RUN_OFF
 
-        def evaluate(x: np.ndarray) -> Evaluated:
+        def evaluate(x: np.ndarray) -> np.ndarray:
             nonlocal warm, best, lowest, stalled, wall
             inside = self.vectors.landed(x, warm.y)[0]
             found = self.at(inside, warm)
             if found is None:
                 lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
                 lines[0, 0] = wall
-                return Evaluated(lines, self.inequalities)
+                return lines
             warm, total = found
             wall = total.upper + 1.0  # higher ones would make the line search take tiny steps
             violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
@@ -206,9 +197,9 @@ class Phi:
             values = np.concatenate([[total.upper], -total.above, total.equal])
             slopes = np.concatenate([total.slope[None], -total.above_slopes, total.equal_slopes])
             values += slopes @ (x - inside)  # outside of X everything goes on along straight lines
-            return Evaluated(np.concatenate([values[:, None], slopes], axis=1), self.inequalities)
+            return np.concatenate([values[:, None], slopes], axis=1)
 
-        minimise(evaluate, start.x, self.vectors.x_limits, work, iterations, change)
+        minimise(evaluate, start.x, self.vectors.x_limits, work, self.vectors.layout.above_equal, iterations, change)
         return best
 
 
@@ -219,7 +210,7 @@ class CentredPhi(Phi):
         super().__init__(space.vectors, space.structure.above)
         self.t, self.inside = t, inside
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """y_t(x) from the last one; where that does not arrive, from the inside of Y."""
         found = self.follower.centred(x, warm.y, warm.mu, self.t)
         return found or self.follower.centred(x, self.inside, np.ones_like(warm.mu), self.t)
@@ -236,16 +227,15 @@ class PieceOfPhi(Phi):
         self.near = np.union1d(near[at.radii[near] <= const.NEARBY], changed)
         self.inequalities += self.near.size
 
-    def solved(self, x: np.ndarray, warm: Point) -> Found | Centre | None:
+    def solved(self, x: np.ndarray, warm: Point) -> Found | None:
         """y and mu with the given rows active; the search ends where they are lost."""
         found = self.follower.held(x, warm.y, warm.mu, self.active)
         if found is None:
             raise SearchAborted
         return found
 
-    def sides(self, x: np.ndarray, found: Found | Centre) -> tuple[np.ndarray, np.ndarray]:
+    def sides(self, x: np.ndarray, found: Found) -> tuple[np.ndarray, np.ndarray]:
         """By how much rows nearby keep to their sides."""
-        assert isinstance(found, Found)
         return self.follower.sides(x, found, self.near)
 
 
@@ -376,7 +366,7 @@ def kkt_polish(space: Space, work: Work, start: Point, cuts: Cuts, relaxations: 
     for stage in range(len(relaxations) + 1):
         if stage:
             relaxed = functools.partial(system.evaluate, t=relaxations[stage - 1])
-            u = minimise(relaxed, u, system.bounds, work, change=change)
+            u = minimise(relaxed, u, system.bounds, work, system.equalities, change=change)
         way.append(((relaxations, stage), system.determining(u)))
         known = _end_after(space.passed, *way[-1])
         if known is not None:
@@ -405,7 +395,7 @@ def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float
     u = system.packed(start)
     for t in const.RELAXATIONS:
         slackened = functools.partial(system.evaluate, t=max(LITTLE * t, const.RELAXATIONS[-1]))
-        u = minimise(slackened, u, system.bounds, work, const.SQP_ITERATIONS // 2, const.ROUNDING)
+        u = minimise(slackened, u, system.bounds, work, system.equalities, const.SQP_ITERATIONS // 2, const.ROUNDING)
         if space.vectors.values(*system.unpacked(u)).upper > beat:
             break
     return system.unpacked(u)
@@ -421,6 +411,7 @@ class System:
     Attributes:
         bounds: the boxes around X and Y, and the multipliers' signs.
         parts: slices of the lines of every kind.
+        equalities: how many there are.
     """
 
     def __init__(self, space: Space, cuts: Cuts, with_multipliers: bool) -> None:
@@ -443,7 +434,8 @@ class System:
         }
         ends = np.cumsum([kind.size for kind in kinds.values()])
         self.parts = {name: slice(end - kinds[name].size, end) for name, end in zip(kinds, ends, strict=True)}
-        self._places, self._above = np.concatenate([*kinds.values()]), int(self.parts["cuts"].stop - 1)
+        self._places = np.concatenate([*kinds.values()])
+        self.equalities = self._places.size - self.parts["cuts"].stop
         self._signs = np.ones(self._places.size)
         self._signs[1 : self.parts["rows"].stop] = -1.0
 
@@ -469,7 +461,7 @@ class System:
         found = self._followed(u[: self.vectors.layout.nx])
         return np.concatenate([u, found.value, found.slope.ravel()])
 
-    def evaluate(self, u: np.ndarray, t: float) -> Evaluated:
+    def evaluate(self, u: np.ndarray, t: float) -> np.ndarray:
         """Everything at u; t relaxes the complementary pairs or, without multipliers, the cuts."""
         layout, parts, n = self.vectors.layout, self.parts, self._n
         table = self.vectors.table(np.concatenate(self.unpacked(u)))
@@ -487,4 +479,4 @@ class System:
             lines[:] = -table[1]
             lines[:, 0] += branches.value + (0.0 if self._with_multipliers else t)
             lines[:, 1 : 1 + layout.nx] += branches.slope
-        return Evaluated(found, self._above)
+        return found

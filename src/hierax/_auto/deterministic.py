@@ -134,19 +134,17 @@ ENDED = {reason.kind: reason for reason in Reason if reason.name.startswith("SEA
 
 def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
     """The status of an answer with its certificate; `ended`: why the search was not complete."""
-    verdict = certificate.verdict(tol)
+    verdict, branches = certificate.verdict(tol), certificate.not_convex
     if verdict == "yes":
-        if certificate.not_convex is None:
-            return Reason.CERTIFIED.status(judged, tol=tol)
-        return Reason.CERTIFIED_AMONG_BRANCHES.status(judged, tol=tol, why=certificate.not_convex)
-    objection = certificate.reasons(tol)[0]
-    if ended is not None:
-        return ENDED[ended].status(judged, objection=objection)
-    if verdict == "unknown" and certificate.degenerate:
-        return Reason.DEGENERATE.status(judged, objection=objection)
-    if verdict == "unknown":
-        return Reason.UNDECIDED.status(judged, objection=objection)
-    return Reason.OBJECTED.status(judged, tol=tol, objection=objection)
+        reason = Reason.CERTIFIED if branches is None else Reason.CERTIFIED_AMONG_BRANCHES
+    elif ended is not None:
+        reason = ENDED[ended]
+    elif verdict == "unknown":
+        reason = Reason.DEGENERATE if certificate.degenerate else Reason.UNDECIDED
+    else:
+        reason = Reason.OBJECTED
+    objection = next(iter(certificate.reasons(tol)), None)
+    return reason.status(judged, tol=tol, why=branches, objection=objection)
 
 
 def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
@@ -173,9 +171,10 @@ def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
 def _beyond_above(vectors: VectorProblem, nearest: Candidate) -> str | None:
     """Which upper constraint the nearest solution of the lower level violates most; None: none worth mention."""
     values, (x, y, _) = vectors.values(*nearest.point), nearest.point
-    if not vectors.upper_violation(values) > const.NOTICEABLE:
+    own = values.above[: vectors.layout.own_above]
+    if not np.max(own, initial=0.0) > const.NOTICEABLE:
         return None
-    worst = int(np.argmax(values.above[: vectors.layout.own_above]))
+    worst = int(np.argmax(own))
     raw = vectors.programs.raw_values(*vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit))
     name = entries("upper_constraints", vectors.programs.setting.shapes().upper)[worst]
     return f"At the nearest of the lower level's solutions {name} is violated by {float(raw.above[worst]):.3g}."

@@ -17,7 +17,7 @@ feasible point; else tangents at the program's solution are added, a few times, 
 import numpy as np
 
 from hierax._auto import constants as const
-from hierax._auto.descents import Evaluated, minimise
+from hierax._auto.descents import minimise
 from hierax._auto.hunt import Space
 from hierax._auto.session import Work
 from hierax._base.imports import lazy
@@ -26,7 +26,6 @@ from hierax._engine.float64_problem import proved_curvatures
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import VectorProblem
 from hierax._math.scatter import unit_cube
-from hierax._problem.problem import CONSTRAINTS
 
 scipy_optimize, scipy_sparse = lazy("scipy.optimize"), lazy("scipy.sparse")
 
@@ -36,7 +35,7 @@ def feasible_points(space: Space, work: Work) -> tuple[list[tuple[np.ndarray, np
     vectors, found, least = space.vectors, list[tuple[np.ndarray, np.ndarray]](), np.inf
     nx, none, equal = vectors.layout.nx, np.zeros(vectors.layout.rows), vectors.layout.equal
 
-    def evaluate(u: np.ndarray) -> Evaluated:
+    def evaluate(u: np.ndarray) -> np.ndarray:
         """t, and t less each row: values in the first column, then derivatives in x, y and t."""
         lines = vectors.table(np.concatenate([u[:-1], none]))
         above, above_equal, rows, _ = (lines[part] for part in vectors.layout.parts)
@@ -44,14 +43,14 @@ def feasible_points(space: Space, work: Work) -> tuple[list[tuple[np.ndarray, np
         lines = -np.concatenate([above, rows[space.structure.live & ~equal], twice, -twice])
         lines[:, 0] += u[-1]
         objective = np.concatenate([[u[-1]], np.eye(u.size)[-1]])
-        return Evaluated(np.vstack([objective, np.column_stack([lines, np.ones(len(lines))])]), len(lines))
+        return np.vstack([objective, np.column_stack([lines, np.ones(len(lines))])])
 
     bounds = space.box(np.zeros(1), np.full(1, np.inf))
     for x, y in _starts(space):
         if work.passed or len(found) >= const.AGREEING_STARTS:
             break
         violation = vectors.violation(x, y, vectors.at(x, y, none)[0])
-        u = minimise(evaluate, np.concatenate([x, y, [min(violation, const.RUN_OFF)]]), bounds, work)
+        u = minimise(evaluate, np.concatenate([x, y, [min(violation, const.RUN_OFF)]]), bounds, work, 0)
         at = vectors.landed(u[:nx], u[nx:-1])
         violation = vectors.violation(*at, vectors.at(*at, none)[0])
         least = min(least, violation)
@@ -72,7 +71,7 @@ def _starts(space: Space) -> list[tuple[np.ndarray, np.ndarray]]:
 def contradiction(space: Space, work: Work) -> str | None:
     """A proof that no point satisfies the constraints of both levels, in words; None: there is none of this kind."""
     known = _Convex(space.vectors)
-    if not known.names or work.passed:
+    if not known.names.size or work.passed:
         return None
     slopes, offsets, u = [], [], np.concatenate([space.xs[0], space.ys[0]])
     for _ in range(const.SQP_ITERATIONS):
@@ -100,40 +99,29 @@ class _Convex:
     """
 
     def __init__(self, vectors: VectorProblem) -> None:
-        self.vectors, layout = vectors, vectors.layout
-        own, equal = ~layout.face, layout.equal
-        kinds = {  # of rows: the field of `Values`, the places in it, and whether they are equalities
-            "upper_constraints": ("above", np.arange(layout.own_above), False),
-            "x in X": ("above", np.arange(layout.own_above, layout.above), False),
-            "constraints": ("rows", np.flatnonzero(own & ~equal), False),
-            "y in Y": ("rows", np.flatnonzero(~own & ~equal), False),
-            "equalities": ("rows", np.flatnonzero(own & equal), True),
-            "y in Y, equal": ("rows", np.flatnonzero(~own & equal), True),
-            "x in X, equal": ("above_equal", np.arange(layout.above_equal), True),
-        }
-        self._chosen: list[tuple[float, str, np.ndarray]] = []  # sign, field and places
-        self.names: list[str] = []
-        self.sizes: list[float] = []
-        self.affine = True
-        for kind, (field, places, both_signs) in kinds.items():
-            found = [one for one, count in proved_curvatures(vectors.programs.setting, kind) for _ in range(count)]
-            known = [i for i, one in enumerate(found) if (one.is_affine if both_signs else one.is_convex)]
-            units = dict(zip(CONSTRAINTS, vectors.units.rows, strict=True)).get(kind)
-            sizes = np.ones(len(found)) if units is None else raveled(units)
-            names = len(found) * [kind.split(",")[0]] if units is None else entries(kind, units)
-            self.affine &= all(found[i].is_affine for i in known)
-            for sign in (1.0, -1.0) if both_signs else (1.0,):
-                self._chosen.append((sign, field, places[known]))
-                self.names += [names[i] for i in known]
-                self.sizes += [float(sizes[i]) for i in known]
+        self.vectors, layout, units = vectors, vectors.layout, vectors.units.rows
+        of_x = layout.above + layout.above_equal
+        equal = np.concatenate([np.arange(of_x) >= layout.above, layout.equal])
+        own = np.concatenate([np.arange(of_x) < layout.own_above, ~layout.face])
+        names, sizes = np.full(equal.size, "y in Y", object), np.ones(equal.size)
+        names[:of_x] = "x in X"
+        blocks = {"upper_constraints": units.upper, "constraints": units.inequalities, "equalities": units.equalities}
+        names[own] = [name for kind, block in blocks.items() for name in entries(kind, block)]
+        sizes[own] = raveled([*blocks.values()])
+        found = proved_curvatures(vectors.programs.setting)
+        convex, concave = np.array([(one.is_convex, one.is_concave) for one in found], bool).reshape(-1, 2).T
+        known = convex & (concave | ~equal)
+        self._places = np.concatenate([np.flatnonzero(known), np.flatnonzero(known & equal)])
+        self._signs = np.where(np.arange(self._places.size) < known.sum(), 1.0, -1.0)
+        self.names, self.sizes = names[self._places], sizes[self._places]
+        self.affine = bool(concave[known].all())
 
     def at(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values and slopes at a point (x, y); outside of X and Y, of the tangents at the nearest point in them."""
         layout = self.vectors.layout
         found = self.vectors.at(u[: layout.nx], u[layout.nx :], np.zeros(layout.rows))
-        parts = [[sign * getattr(part, field)[places] for part in found] for sign, field, places in self._chosen]
-        values, slopes = map(np.concatenate, zip(*parts, strict=True))
-        return values, slopes
+        values, slopes = (np.concatenate([part.above, part.above_equal, part.rows])[self._places] for part in found)
+        return self._signs * values, self._signs[:, None] * slopes
 
 
 def _least(space: Space, slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:

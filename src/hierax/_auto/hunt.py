@@ -68,8 +68,7 @@ class Space:
         """The space around the problem's point; where `stop` says so, long lower solves are left off."""
         programs = Programs(problem)
         x, y = programs.landed(raveled(problem.x), raveled(problem.y))
-        (parts,) = lengths_at(programs, x, y, None)
-        lengths = np.concatenate([part.values for part in parts])
+        lengths = np.concatenate([part.values for part in lengths_at(programs, x, y)])
         roughly = VectorProblem(programs, units_at(programs, lengths, [(x, y)]), y, seed)
 
         def cover(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,22 +248,6 @@ def _near(one: Candidate, other: Candidate) -> bool:
 # -- what the searches of a call share ---------------------------------------------------------------------------------
 
 
-class Finished(NamedTuple):
-    """What a piece of the search left behind.
-
-    Attributes:
-        result: what it returned.
-        candidates: what it added to them.
-        passed: where its polishes went.
-        nonconvex_reason: why the lower level is not convex, as far as was known afterwards.
-    """
-
-    result: Any
-    candidates: list[Candidate]
-    passed: list[Passed]
-    nonconvex_reason: str | None
-
-
 class Hunt:
     """The problem, the session, and what was found so far.
 
@@ -338,14 +321,12 @@ class Hunt:
         """
         candidates, passed = len(self.candidates), len(self.space.passed)
 
-        def do() -> Finished:
+        def do() -> tuple[Any, ...]:
             self.vectors.forget()
             result = search(*args)
-            added = self.candidates[candidates:], self.space.passed[passed:]
-            return Finished(result, *added, self.vectors.bent)
+            return result, self.candidates[candidates:], self.space.passed[passed:], self.vectors.bent
 
-        found = self.session.piece(name, do, (Finished, Candidate, Point, Passed))
-        self.candidates[candidates:], self.space.passed[passed:] = found.candidates, found.passed
-        self.vectors.bent = found.nonconvex_reason
-        result: Result = found.result
+        found = self.session.piece(name, do, (Candidate, Point, Passed))
+        result: Result
+        result, self.candidates[candidates:], self.space.passed[passed:], self.vectors.bent = found
         return result

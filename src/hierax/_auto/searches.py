@@ -270,9 +270,8 @@ def _lower_along_lines(hunt: Hunt, best: Candidate, points: int) -> Point | None
         if hunt.work.passed:
             return np.inf
         hunt.work.evaluations += 1
-        branches, here = vectors.branches(x, best.point.y, best.point.mu), np.inf
-        for chosen in branches.ties():
-            point = Point(x, branches.y[chosen], branches.mu[chosen])
+        here = np.inf
+        for point in vectors.branches(x, best.point.y, best.point.mu).ties(x):
             values = vectors.values(*point)
             if values.upper < here and vectors.violation(point.x, point.y, values) <= FEASIBLE:
                 here = float(values.upper)

@@ -46,22 +46,18 @@ class Work:
         evaluations: points at which F(x, y*(x)), a KKT system or the value function was evaluated.
         seconds: time limit of the call, from `begin` on (`time.perf_counter`).
         share: share of it after which the present part of the work has to end.
+        stopped: why the caller wants no more points; None: he may want more.
     """
 
     def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
         self.evaluations = 0
         self.seconds, self.share = seconds, 1.0
         self._interrupt, self._begin = interrupt, begin
-        self._stopped: Kind | None = None
+        self.stopped: Kind | None = None
 
     def stop(self, kind: Kind) -> None:
         """End the work for another reason than time."""
-        self._stopped = self._stopped or kind
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the caller wants no more points."""
-        return self._stopped is not None
+        self.stopped = self.stopped or kind
 
     @property
     def elapsed(self) -> float:
@@ -76,8 +72,8 @@ class Work:
     @property
     def ended(self) -> Kind | None:
         """Why this part of the work has to end; None: it has not."""
-        if self._stopped is not None:
-            return self._stopped
+        if self.stopped is not None:
+            return self.stopped
         if self._interrupt.asked:
             return Kind.INTERRUPTED
         return Kind.SECONDS if self.elapsed > self.share * self.seconds else None

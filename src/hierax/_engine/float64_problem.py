@@ -24,10 +24,10 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
-from hierax._math.lower_level import Layout, LowerSolution, layout_of
+from hierax._math.lower_level import Layout, LowerSolution, blocks_at, layout_of
 from hierax._problem import sets
 from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows
-from hierax._problem.samples import AbstractSource, Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
+from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
 
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
 GROUPS = 16  # groups of fresh samples, whose differences show the standard error
@@ -93,7 +93,8 @@ class Float64Problem:
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
-                zeta, xi = _doubled_source(problem.zeta), _doubled_source(problem.xi)
+                sources = problem.zeta, problem.xi
+                zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in sources)
                 bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
             above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             x, y = doubled_on_host((x, y))
@@ -241,24 +242,17 @@ def smooth_in_samples(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, 
     return dataclasses.replace(problem, **smooth) if smooth else problem, list(smooth)
 
 
-def proved_curvatures(setting: Float64Problem, kind: str) -> list[tuple[Curvature, int]]:
-    """What is proved of the rows of a function of (x, y), or of the faces of a set: for every leaf, and its size.
-
-    `kind`: "constraints", "equalities", "upper_constraints", "x in X" or "y in Y" for the inequalities of a set,
-    the same with ", equal" for its equalities.
-    """
+def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
+    """What is proved of every row as a function of (x, y): upper constraints, faces of X, rows of the lower level."""
     problem = setting.bound.problem
-    functions: dict[str, Callable[..., PyTree]] = {
-        "x in X": lambda x, y: upper_faces(problem.x_set, x).inequalities,
-        "y in Y": lambda x, y: sets.faces(problem.y_set, y).inequalities,
-        "x in X, equal": lambda x, y: upper_faces(problem.x_set, x).equalities,
-        "y in Y, equal": lambda x, y: sets.faces(problem.y_set, y).equalities,
-    }
-    function = functions.get(kind) or getattr(problem, kind)
+
+    def rows(x: PyTree, y: PyTree) -> PyTree:
+        return problem.upper_constraints(x, y), upper_faces(problem.x_set, x), blocks_at(problem, x, y)
+
     with float64():
-        shapes = jax.tree.leaves(jax.eval_shape(function, setting.x, setting.y))
-        found = curvatures(function, setting.x, setting.y)
-    return [(one, leaf.size) for one, leaf in zip(found, shapes, strict=True)]
+        leaves = jax.tree.leaves(jax.eval_shape(rows, setting.x, setting.y))
+        found = curvatures(rows, setting.x, setting.y)
+    return [one for one, leaf in zip(found, leaves, strict=True) for _ in range(leaf.size)]
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:
@@ -299,14 +293,6 @@ def refuse(problem: object, samples: object, seed: object) -> None:
 def _grouped(rows: PyTree) -> PyTree:
     """A sample cut into GROUPS parts, on a new leading axis."""
     return jax.tree.map(lambda leaf: leaf.reshape(GROUPS, -1, *leaf.shape[1:]), rows)
-
-
-def _doubled_source(source: AbstractSource | None) -> AbstractSource | None:
-    if isinstance(source, Finite):
-        return Finite(doubled(source.arrays), source.replace)
-    if isinstance(source, Sampler):
-        return Sampler(source.draw, doubled(source.exact))
-    return source
 
 
 def _batch(problem: Problem, bound: Bound, name: str, seed: int, samples: int) -> tuple[Expectation, PyTree]:

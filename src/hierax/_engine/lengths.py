@@ -5,7 +5,6 @@ from the point itself, or from other constraints and derivatives; where there is
 zero in a problem without any length) an entry is taken to be of order one, and that is said.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -76,34 +75,28 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
 
 def _medians(numbers: np.ndarray, counted: np.ndarray) -> np.ndarray:
     """The median of every column over the entries that count; zero where none does."""
-    columns, rows = np.nonzero(counted.T)
-    chosen = numbers[rows, columns]
-    chosen = chosen[np.lexsort((chosen, columns))]
-    counts = np.bincount(columns, minlength=numbers.shape[1])
-    first, some = np.cumsum(counts) - counts, counts > 0
-    found = np.zeros(numbers.shape[1])
-    found[some] = np.mean([chosen[first[some] + part[some] // 2] for part in (counts - 1, counts)], axis=0)
-    return found
+    counts, every = counted.sum(axis=0), np.arange(numbers.shape[1])
+    ordered = np.sort(np.where(counted, numbers, np.inf), axis=0)
+    middle = [ordered[part.clip(min=0) // 2, every] for part in (counts - 1, counts)]
+    return np.where(counts > 0, np.mean(middle, axis=0), 0.0)
 
 
-def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, *most: Most | None) -> list[tuple[Lengths, Lengths]]:
-    """Lengths of x and y at a point in the user's units, under each of several upper bounds.
+def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None = None) -> tuple[Lengths, Lengths]:
+    """Lengths of x and y at a point in the user's units.
 
     `most`: upper bounds of those of x and y where the sets give none; None: no such bounds. Where matrices do not fit,
     by bounds and sizes alone: entries of y share their typical size.
     """
     seen = None if programs.large else _Seen(programs, x, y)
     of_x = np.zeros(x.size) if seen is None else seen.lengths_of_x()
-    typical = np.full(y.size, np.sqrt(np.mean(y**2)) if y.size else 0.0), np.full(y.size, np.inf)
-    found = []
-    for one in most:
-        most_x, most_y = one or (np.full(x.size, np.inf), np.full(y.size, np.inf))
-        lengths_x = lengths_of(x, programs.x_limits, of_x, programs.x_groups, most_x)
-        moved = np.where(lengths_x.assumed, 0.0, lengths_x.values)
-        of_y, between = typical if seen is None else seen.lengths_of_y(moved.tobytes())
+    most_x, most_y = most or (np.full(x.size, np.inf), np.full(y.size, np.inf))
+    lengths_x = lengths_of(x, programs.x_limits, of_x, programs.x_groups, most_x)
+    if seen is None:
+        of_y = np.full(y.size, np.sqrt(np.mean(y**2)) if y.size else 0.0)
+    else:
+        of_y, between = seen.lengths_of_y(np.where(lengths_x.assumed, 0.0, lengths_x.values))
         most_y = np.minimum(most_y, between)
-        found.append((lengths_x, lengths_of(y, programs.y_limits, of_y, programs.y_groups, most_y)))
-    return found
+    return lengths_x, lengths_of(y, programs.y_limits, of_y, programs.y_groups, most_y)
 
 
 class _Seen:
@@ -112,7 +105,6 @@ class _Seen:
     def __init__(self, programs: Programs, x: np.ndarray, y: np.ndarray) -> None:
         self._programs, self._x, self._y = programs, x, y
         self._values, self._slopes = programs.at(x, y)
-        self.lengths_of_y = functools.cache(self._lengths_of_y)
 
     def _intrinsic(self, slopes: Values) -> np.ndarray:
         values, layout = self._values, self._programs.layout
@@ -127,9 +119,9 @@ class _Seen:
         """What other functions say of x."""
         return self._lasting(lambda slopes: self._intrinsic(slopes)[: self._x.size], of_x=True)
 
-    def _lengths_of_y(self, moves: bytes) -> tuple[np.ndarray, np.ndarray]:
+    def lengths_of_y(self, of_x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lengths of y, and upper bounds of them, where x moves by its lengths."""
-        of_x, nx = np.frombuffer(moves), self._x.size
+        nx = self._x.size
 
         def by(slopes: Values) -> np.ndarray:
             """Also how far y moves, roughly, when x moves by its lengths: the median over what depends on both."""

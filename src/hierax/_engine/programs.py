@@ -111,6 +111,14 @@ class Layout(NamedTuple):
         return active_set.residual(values.stationarity, values.rows, mu, self.equal)
 
 
+class Point(NamedTuple):
+    """A point in units: x, y and the multipliers of the lower level's rows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    mu: np.ndarray
+
+
 class Branches(NamedTuple):
     """Local solutions of the lower level at one x, from each of many starts (leading axis).
 
@@ -168,13 +176,16 @@ class Branches(NamedTuple):
                 return int(np.argmin(np.where(usable, self.value, np.inf)))
         return None
 
-    def ties(self) -> np.ndarray:
-        """The branches that are as low as the best one."""
+    def ties(self, x: np.ndarray, most: float = FEASIBLE) -> list[Point]:
+        """The branches at x that are as low as the best one up to `most`, the same one once."""
         best = self.best()
         if best is None:
-            return np.zeros(0, int)
-        close = self.value <= self.value[best] + FEASIBLE * (1 + abs(self.value[best]))
-        return np.flatnonzero(close & (self.violation <= FEASIBLE) & (self.status == self.status[best]))
+            return []
+        close = self.value <= self.value[best] + most * (1 + abs(self.value[best]))
+        places = np.flatnonzero(close & (self.violation <= FEASIBLE) & (self.status == self.status[best]))
+        if places.size > 1:  # NumPy takes a second to compare a single long row with none
+            places = places[np.unique(np.round(self.y[places] / FEASIBLE), axis=0, return_index=True)[1]]
+        return [Point(x, self.y[i], self.mu[i]) for i in places]
 
     def different_values(self) -> int:
         """How many different values the solved branches have."""
@@ -235,14 +246,6 @@ class Trees(NamedTuple):
     x: PyTree
     y: PyTree
 
-    def x_of(self, vector: Array) -> PyTree:
-        """x as the problem's functions take it."""
-        return jax.flatten_util.ravel_pytree(self.x)[1](vector)
-
-    def y_of(self, vector: Array) -> PyTree:
-        """y likewise."""
-        return jax.flatten_util.ravel_pytree(self.y)[1](vector)
-
 
 class Traced(NamedTuple):
     """A problem in units as functions of vectors, inside a program."""
@@ -253,11 +256,11 @@ class Traced(NamedTuple):
 
     def level(self, x: Array, y: Array) -> lower_level.Level:
         """The lower level at x, started at y."""
-        return level_at(self.problem, self.trees.x_of(x), self.trees.y_of(y), self.data.xi)
+        return level_at(self.problem, unraveled(self.trees.x, x), unraveled(self.trees.y, y), self.data.xi)
 
     def upper(self, x: Array, y: Array) -> Array:
         """F, the upper constraints with the faces of X, and the equalities of X."""
-        at = self.trees.x_of(x), self.trees.y_of(y)
+        at = unraveled(self.trees.x, x), unraveled(self.trees.y, y)
         value, faces = self.problem.upper(*at, self.data.zeta), upper_faces(self.problem.x_set, at[0])
         rows = self.problem.upper_constraints(*at), faces.inequalities, faces.equalities
         return lower_level.raveled((value, rows), y.dtype)
@@ -270,11 +273,11 @@ class Traced(NamedTuple):
 
     def nearest(self, y: Array) -> Array:
         """The nearest point of Y."""
-        return lower_level.raveled(sets.project(self.problem.y_set, self.trees.y_of(y)), y.dtype)
+        return lower_level.raveled(sets.project(self.problem.y_set, unraveled(self.trees.y, y)), y.dtype)
 
     def land(self, x: Array, y: Array) -> Array:
         """The nearest points of X and Y, one after the other."""
-        landed = lower_level.raveled(sets.project(self.problem.x_set, self.trees.x_of(x)), x.dtype)
+        landed = lower_level.raveled(sets.project(self.problem.x_set, unraveled(self.trees.x, x)), x.dtype)
         return jnp.concatenate([landed, self.nearest(y)])
 
     def values(self, x: Array, y: Array, mu: Array) -> Array:
@@ -495,7 +498,7 @@ def raveled(tree: PyTree) -> np.ndarray:
     return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
 
 
-def unraveled(like: PyTree, vector: np.ndarray) -> PyTree:
+def unraveled(like: PyTree, vector: np.ndarray | Array) -> PyTree:
     """A vector in the structure of a tree, likewise."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])

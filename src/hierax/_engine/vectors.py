@@ -23,9 +23,10 @@ import numpy as np
 from hierax._base.constants import LOWER_STARTS
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functions, Programs, Units, Values, raveled
+from hierax._engine.programs import Point as Point
 from hierax._engine.segments import FLAT, not_convex
-from hierax._lower.active_set import CentralSystem, Centre, Found, Level, Tracker, centre
-from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivatives, Stop, gradients, stiffness
+from hierax._lower.active_set import Found, Level, Tracker, centre
+from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivatives, Stop, System, gradients, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -38,14 +39,6 @@ MAX_DENSE = 600  # entries of y, up to which singular values of its matrices are
 CUT = 0.05  # difference in G, in units, up to which other local solutions of the lower level are in the way
 MAX_SYSTEMS = BY_TABLE  # systems by products for the response to x: entries of x, or rows, whichever are fewer
 MAX_NUMBERS = MAX_ORDER * MAX_ORDER  # of a matrix that is formed where they are large: 16 million took 15 seconds
-
-
-class Point(NamedTuple):
-    """A point in units: x, y and the multipliers of the lower level's rows."""
-
-    x: np.ndarray
-    y: np.ndarray
-    mu: np.ndarray
 
 
 class Structure(NamedTuple):
@@ -98,7 +91,7 @@ class UpperSlopes(NamedTuple):
     equal: np.ndarray
 
 
-def through(functions: Functions, point: Point, system: KKTSystem | CentralSystem) -> tuple[Total, np.ndarray]:
+def through(functions: Functions, point: Point, system: System) -> tuple[Total, np.ndarray]:
     """The upper level at a solution of the lower one, and the adjoints of its functions.
 
     Not a number where a system is not solved.
@@ -154,7 +147,7 @@ class Follower:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._tracker.held(self._level(x), y, mu, active)
 
-    def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+    def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
         """The point of the lower level's central path at x and t, from near y and mu; None where it is not reached."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             return centre(self._level(x), y, mu, t)
@@ -178,7 +171,7 @@ class Follower:
         answers, _ = found.system.solve(in_y.T.copy(), np.zeros((found.mu.size, len(in_y))))
         return bool(np.max(np.abs(answers), initial=0.0) <= STIFF * max(1.0, np.max(np.abs(in_y), initial=0.0)))
 
-    def total(self, x: np.ndarray, found: Found | Centre) -> Total:
+    def total(self, x: np.ndarray, found: Found) -> Total:
         """The upper level at x and y*(x), or at a point of the central path; NaN where a system is not solved."""
         return through(self.functions, Point(x, found.y, found.mu), found.system)[0]
 
@@ -281,10 +274,6 @@ class InUnits:
         worst = max(float(np.max(part, initial=0.0)) for part in (*rows, *sides))
         return worst if all(np.isfinite(part).all() for part in rows) else np.inf
 
-    def upper_violation(self, values: Values) -> float:
-        """The largest violation of an upper constraint."""
-        return float(np.max(values.above[: self.layout.own_above], initial=0.0))
-
     def row_units(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The unit of every row of the lower level.
 
@@ -362,7 +351,9 @@ class VectorProblem(InUnits):
         return FEW if self._moderate and not self.programs.large else 1
 
     @functools.cached_property
-    def _follower(self) -> Follower:
+    def newton(self) -> Follower:
+        """Newton steps on the lower level's KKT system, whether it is convex or not."""
+
         def landed(y: np.ndarray) -> np.ndarray:
             if self.programs.entrywise:
                 return np.clip(y, *self.y_limits)
@@ -373,11 +364,11 @@ class VectorProblem(InUnits):
     @property
     def follower(self) -> Follower | None:
         """Follows y*(x) as x moves; None where the lower level is not convex."""
-        return self._follower if self.bent is None else None
+        return self.newton if self.bent is None else None
 
     def forget(self) -> None:
         """Drop what solves of the lower level leave to the next ones: these depend on their arguments alone."""
-        self._follower.forget()
+        self.newton.forget()
 
     def branches(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None) -> Branches:
         """The lower level at x from y and mu, and from the points that cover Y: `starts_below` in all.

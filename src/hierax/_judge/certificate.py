@@ -301,12 +301,17 @@ def _above(at: Certificate, tol: float) -> list[Objection]:
         text = f"not stationary above: moving x by its length can lower F by {most}"
         found = _weighed(at, text, gain, at.gain_se, tol * (at.upper_scale + at.rounding))
     if better is not None:
-        away = f"x = {_place(at, better)}, {better.step:g} lengths away,"
-        where = away if better.step > 0 else "another solution of the lower level"
-        found.append(Objection(f"not a minimum above: at {where} F is lower by {-better.change:.3g}.", True))
+        found.append(_lower(at, better))
     if at.around is not None and not at.around.complete:
         found.append(Objection("the time was up before the descent test was complete.", False))
     return found
+
+
+def _lower(at: Certificate, look: Look) -> Objection:
+    """That F is lower at a point of the descent test."""
+    away = f"x = {_place(at, look)}, {look.step:g} lengths away,"
+    where = away if look.step > 0 else "another solution of the lower level"
+    return Objection(f"not a minimum above: at {where} F is lower by {-look.change:.3g}.", True)
 
 
 def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objection]:
@@ -316,10 +321,9 @@ def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objec
         text = f"not optimal below: another solution of the lower level is better by {at.branch_gap:.3g}."
         found.append(Objection(text, True))
     if better is not None and -better.change > seen.gap:
-        where = f"x = {_place(at, better)}, {better.step:g} lengths away,"
+        lower = _lower(at, better)
         sure = -better.change > seen.gap + 2 * SURE * (at.gain_se or 0.0) * better.step  # the lowest of many looks
-        text = f"a minimum above: at {where} F is lower by {-better.change:.3g}"
-        found.append(Objection(f"not {text}." if sure else f"not decided: {text} on these samples.", sure))
+        found.append(lower if sure else Objection(f"on these samples {lower.text}", False))
     if seen.times(tol) > 1:
         text = f"as good as {seen.samples} samples allow: {seen.said}"
         if seen.violation > tol:

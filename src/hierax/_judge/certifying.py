@@ -91,12 +91,13 @@ def certify(
         docs/guides/certificate.md (every number with its formula); docs/start/first-certificate.md
     """
     refuse_to_be_traced("certify", (x, y))
-    if lower is not None and not isinstance(lower, AbstractLowerSolver):
-        raise InputError(f"lower={lower!r}: needs a lower solver, for example hx.Exact() or hx.Conic(), or None.")
-    if multipliers is not None and not isinstance(multipliers, Multipliers):
-        raise InputError(f"multipliers={multipliers!r}: needs hx.Multipliers, as in sol.multipliers, or None.")
-    if state is not None and not isinstance(state, RunState):
-        raise InputError(f"state={state!r}: needs the state of a run, sol.state, or None.")
+    for name, given, kind, needs in (
+        ("lower", lower, AbstractLowerSolver, "a lower solver, for example hx.Exact() or hx.Conic()"),
+        ("multipliers", multipliers, Multipliers, "hx.Multipliers, as in sol.multipliers"),
+        ("state", state, RunState, "the state of a run, sol.state"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise InputError(f"{name}={given!r}: needs {needs}, or None.")
     setting = Float64Problem.of(problem, x, y, samples, seed)
     for name, tree in (("x", setting.x), ("y", setting.y)):
         if not np.isfinite(numbers_of(tree)).all():

@@ -15,7 +15,7 @@ from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import MAX_DENSE, Linearised, Point, UpperSlopes, VectorProblem
 from hierax._judge.gain import total_slopes
 from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
-from hierax._lower.linear import Matrices, OutOfTime, Stop, gradients
+from hierax._lower.linear import OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
 
 EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one
@@ -160,17 +160,8 @@ class _Base:
     def _solved(self, x: np.ndarray) -> tuple[float, Point] | None:
         """The solution of the lower level at x that is best for F, with its merit; None: there is none."""
         found = self.vectors.branches(x, self.point.y, self.point.mu)
-        best = found.best()
-        if best is None or found.unbounded:
-            return None
-        equal = (found.status == SOLVED) & (found.value <= found.value[best] + NOISE)
-        equal[best] = True
-        places = np.flatnonzero(equal)
-        different = np.zeros(1, int)
-        if places.size > 1:  # NumPy takes a second to compare a single long row with none
-            different = np.unique(np.round(found.y[places] / FEASIBLE), axis=0, return_index=True)[1]
-        points = [Point(x, found.y[i], found.mu[i]) for i in places[different]]
-        return min(((self._merit(point), point) for point in points), key=lambda one: one[0])
+        points = [] if found.unbounded else found.ties(x, NOISE)
+        return min(((self._merit(point), point) for point in points), key=lambda one: one[0], default=None)
 
     def other_solutions(self) -> list[tuple[float, Point]]:
         """Other solutions of the lower level at x itself: its best, and along flat directions, where there are any."""
@@ -203,23 +194,22 @@ class _Base:
         of gradients here, each of which takes a solve of the lower level. None where one is not to be had.
         """
         vector, least, x = self.tangent(first), 0.0, self.point.x
-        basis: list[np.ndarray] = []
-        products: list[np.ndarray] = []
+        basis = products = np.zeros((0, x.size))
         while len(basis) < ITERATIONS and np.linalg.norm(vector) > least:
             vector = vector / np.linalg.norm(vector)
             step = STEPS[1] * vector / np.max(np.abs(vector))
             up, down = (None, None) if stop() else (self.gradient(x + step), self.gradient(x - step))
             if up is None or down is None or not np.isfinite(up - down).all():
                 return []
-            basis.append(vector)
-            products.append(self.tangent(up - down) / (2 * np.linalg.norm(step)))
-            vector, least = products[-1].copy(), ROUNDING * float(np.linalg.norm(products[-1]))
+            product = self.tangent(up - down) / (2 * np.linalg.norm(step))
+            basis, products = np.vstack([basis, vector]), np.vstack([products, product])
+            vector, least = product, ROUNDING * float(np.linalg.norm(product))
             for _ in range(2):  # rounding of the first time
-                vector -= sum((vector @ one) * one for one in basis)
-        if not basis:
+                vector = vector - (basis @ vector) @ basis
+        if not len(basis):
             return []
-        small = np.array(basis) @ np.array(products).T
-        down = np.linalg.eigh(0.5 * (small + small.T))[1][:, 0] @ np.array(basis)
+        small = basis @ products.T
+        down = np.linalg.eigh(0.5 * (small + small.T))[1][:, 0] @ basis
         return [down / np.max(np.abs(down))]
 
     def compared(self, step: float, found: tuple[float, Point]) -> Look | None:
@@ -250,29 +240,15 @@ class _Base:
 
 
 def settled(vectors: VectorProblem, point: Point) -> Point:
-    """A solution of the lower level after Newton steps on the KKT system of its active rows, as far as they help.
-
-    The residual may rise on the way, as it does where G is nearly flat. Along directions in which G is flat the steps
-    do not move: there F chooses.
-    """
-    best, least, layout = point, np.inf, vectors.layout
-    for _ in range(ITERATIONS):
-        values = vectors.values(*point)
-        residual = layout.kkt_residual(values, point.mu)
-        if residual < least:
-            best, least = point, residual
-        active = layout.equal | (np.abs(point.mu) > np.abs(values.rows))
-        if residual == 0 or layout.ny + active.sum() > MAX_DENSE or vectors.programs.large:
-            break
-        matrices = vectors.functions.matrices(*point)
-        assert isinstance(matrices, Matrices)
-        rows, hessian = gradients(matrices, np.flatnonzero(active)), np.asarray(matrices.hessian)
-        system = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
-        wanted = -np.concatenate([values.stationarity, values.rows[active]])
-        if not (np.isfinite(system).all() and np.isfinite(wanted).all()):
-            break
-        move = np.linalg.lstsq(system, wanted, rcond=FLAT)[0]
-        mu = point.mu.copy()
-        mu[active] += move[layout.ny :]
-        point = Point(point.x, vectors.landed(point.x, point.y + move[: layout.ny])[1], mu)
-    return best
+    """A solution of the lower level after Newton steps on the KKT system of its active rows, where they arrive."""
+    x, y, mu = point
+    values, layout = vectors.values(*point), vectors.layout
+    active = layout.equal | (np.abs(mu) > np.abs(values.rows))
+    if vectors.programs.large or layout.ny + active.sum() > MAX_DENSE:
+        return point
+    found = vectors.newton.held(x, y, mu, active)
+    if found is None:
+        return point
+    closer = Point(x, vectors.landed(x, found.y)[1], found.mu)
+    left = layout.kkt_residual(vectors.values(*closer), closer.mu)
+    return closer if left < layout.kkt_residual(values, mu) else point

@@ -86,14 +86,14 @@ class Inspection:
     def __init__(
         self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
     ) -> None:
-        """`most`: lengths of x and y that are known from elsewhere, such as a run's; `hand`: the problem by hand."""
+        """`most`: lengths of x and y that the user knows; `hand`: the problem by hand."""
         self.setting, self.seed, self.stop = setting, seed, stop
         self.programs = programs = Programs(setting, hand)
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         self._inside = x, y = programs.landed(self.x, self.y)
-        given, own = lengths_at(programs, x, y, most, None)
-        self.lengths, self._own_lengths = (np.concatenate([part.values for part in parts]) for parts in (given, own))
-        self._assumed = np.concatenate([part.assumed for part in given])
+        self.lengths, self._assumed = map(np.concatenate, zip(*lengths_at(programs, x, y, most), strict=True))
+        alone = self.lengths if most is None else np.concatenate([part.values for part in lengths_at(programs, x, y)])
+        self._foreign = alone != self.lengths
         by_x, by_y = np.split(STEPS[0] * self.lengths, [x.size])  # at the point itself slopes of F and G may vanish
         sides = [programs.landed(x + by_x, y + by_y), programs.landed(x - by_x, y - by_y)]
         units = units_at(programs, self.lengths, [(x, y), *sides])
@@ -103,15 +103,14 @@ class Inspection:
 
     def units(self, notes: Notes) -> Numbers:
         """The lengths that everything is measured in, and which of them are only assumed."""
-        names = [*entries("x", self.setting.x), *entries("y", self.setting.y)]
-        foreign, texts = self._own_lengths != self.lengths, []
+        names, texts = [*entries("x", self.setting.x), *entries("y", self.setting.y)], []
         if self._assumed.any():
             why = "at zero, without bounds on both sides, and nothing says more (lengths= would)"
             texts.append(f"{listed(list(compress(names, self._assumed)))} taken to be of order one: {why}")
-        if foreign.any():
+        if self._foreign.any():
             why = "" if self.vectors.bent is None else ", and solves of the lower level start elsewhere"
             where = "as given, by lengths= or from Auto's start: the point alone says others"
-            texts.append(f"{listed(list(compress(names, foreign)))} {where}{why}")
+            texts.append(f"{listed(list(compress(names, self._foreign)))} {where}{why}")
         of_x, of_y = np.split(self.lengths, [self.x.size])
         if texts:
             notes["lengths"] = "; ".join(texts)
@@ -175,10 +174,8 @@ class Inspection:
         one = self.setting.solve_lower(solver, self.setting.x, self.setting.y)
         x, y = self.at[0], raveled(one.y) / self.vectors.y_unit
         mu = raveled(in_blocks(one.multipliers, one.faces)) * self.vectors.row_units(x, y) / self.vectors.lower_unit
-        values = self.vectors.values(x, y, mu)
-        most = np.max(self.programs.layout.beyond(values.rows), initial=0.0)
-        value, violation, status = np.array([[float(values.lower)], [most], [int(one.status)]])
-        return Branches(y[None], mu[None], value, violation, status, np.zeros((1, x.size)))
+        there = self.vectors.functions.slopes(*self.vectors.landed(x, y), mu)
+        return Branches.one(self.programs.layout, y, mu, there, int(one.status))
 
     def lower_solution(self, point: Point, status: int) -> LowerSolution:
         """A solution of the lower level in the user's units."""

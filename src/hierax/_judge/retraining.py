@@ -28,14 +28,14 @@ from hierax._base.text import entries, numbers_of, shown
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.lengths import lengths_of
-from hierax._engine.programs import FEASIBLE, raveled, unraveled
+from hierax._engine.programs import raveled, unraveled
 from hierax._engine.segments import not_convex
 from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, nearer, nearest_kept, point_values, relative_gap, violations
+from hierax._lower.base import completed
 from hierax._lower.exact import Exact
-from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual, units_at
-from hierax._math.psi import blockwise, nonnegative
-from hierax._math.spectrum import conjugate_gradients, hessian_product, power_iteration
+from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
+from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
@@ -278,32 +278,19 @@ def _compared(
     """The better of y and what was trained as a reference, violations of y by block, and four numbers of y.
 
     These are G(x, y) - v(x), the relative KKT residual, and the sizes of G's slope and curvatures. The reference's
-    multipliers are the least-squares ones of its active rows: within FEASIBLE of zero, as a share of what they change
-    over the size of y.
+    multipliers are the least-squares ones of its active rows.
     """
-    level, accurate = level_at(problem, x, y, data.xi), jnp.asarray(Exact().tol)
+    best = trees.select(problem.lower(x, trained, data.xi) < problem.lower(x, y, data.xi), trained, y)
+    there, level = (level_at(problem, x, at, data.xi) for at in (best, y))
+    accurate, value, none = jnp.asarray(Exact().tol), there.objective(there.start), jnp.zeros((), jnp.int32)
+    mu = completed(there, jnp.zeros(there.equal.size, there.start.dtype), np.ones_like(there.equal))
+    found = LowerSolution(best, *there.split(mu), value, jnp.full_like(value, jnp.nan), none, none)
+    if given is not None:
+        mu = multiplier_vector(found._replace(multipliers=given), level.start.dtype)
     lower, slope = jax.value_and_grad(level.objective)(level.start)
-    best = trees.select(problem.lower(x, trained, data.xi) < lower, trained, y)
-    over_y = jax.jvp(lambda at: problem.rows(x, at), (best,), (best,))[1]
-
-    def active(at: PyTree) -> Rows:
-        def held(h: Array, change: Array) -> Array:
-            return jnp.where(h > -FEASIBLE * jnp.abs(change), h, 0.0)
-
-        return blockwise(held, lambda e, _: e, problem.rows(x, at), over_y)
-
-    value, steepest = jax.value_and_grad(lambda at: problem.lower(x, at, data.xi))(best)
-    _, pull_back = jax.vjp(active, best)
-    right = jax.tree.map(jnp.negative, jax.jvp(active, (best,), (steepest,))[1])
-    pushes = conjugate_gradients(lambda v: jax.jvp(active, (best,), (pull_back(v)[0],))[1], right)
-    faces = jax.tree.map(jnp.zeros_like, sets.faces(problem.y_set, best))
-    none = jnp.zeros((), jnp.int32)
-    found = LowerSolution(best, nonnegative(pushes), faces, value, jnp.full_like(value, jnp.nan), none, none)
-    mu = multiplier_vector(found if given is None else found._replace(multipliers=given), level.start.dtype)
-    rows, pull = jax.vjp(level.rows, level.start)
-    units = units_at(level, level.start, rows, slope, accurate)
-    left = residual(level, units, rows, mu, slope + pull(mu)[0])
-    return found, violations(problem, x, y), jnp.stack([lower - value, left, jnp.linalg.norm(slope), units.curvature])
+    curvature = units_at(level, level.start, level.rows(level.start), slope, accurate).curvature
+    residual = residual_at(level, level.start, mu, accurate)
+    return found, violations(problem, x, y), jnp.stack([lower - value, residual, jnp.linalg.norm(slope), curvature])
 
 
 def _moved(

@@ -14,8 +14,7 @@ afar: whoever calls it has `Exact` for where it does not.
     L_y = 0,     r + s = 0,     mu_i s_i = t   (and r = 0 for equalities),
 
 so it lies inside, moves smoothly with x whichever rows are active, and tends to y*(x) as t falls. A Newton step
-eliminates ds and dmu; what is left is a system of the order of y and the equalities. `CentralSystem` solves with the
-same matrix for derivatives through y_t, in the form that `hierax._lower.linear.KKTSystem` has for those through y*.
+eliminates ds and dmu (`hierax._lower.linear.CentralSystem`); derivatives through y_t solve with the same matrix.
 """
 
 from collections.abc import Callable
@@ -24,13 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import MUCH, NEGLIGIBLE
-from hierax._base.imports import lazy
-from hierax._lower.linear import ROUNDING, SAME, KKTSystem, Matrices, SecondDerivatives
-
-sparse = lazy("scipy.sparse")
+from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives, System
 
 MAX_STEPS = 60
 SOLVED = ROUNDING  # KKT residual, in units
+FAR = 1 / ROUNDING  # slack of rows that are not looked at
 
 
 class Slopes(NamedTuple):
@@ -73,19 +70,19 @@ class Level(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A solution, with the factorised KKT system there.
+    """A solution, or a point of the central path, with the factorised system of its derivatives.
 
     Attributes:
         y: the point.
         mu: its multipliers.
         slopes: what is known there.
-        system: the KKT system on its active rows.
+        system: the KKT system on its active rows, or that of the path.
     """
 
     y: np.ndarray
     mu: np.ndarray
     slopes: Slopes
-    system: KKTSystem
+    system: System
 
 
 def residual(gradient: np.ndarray, rows: np.ndarray, mu: np.ndarray, equal: np.ndarray) -> float:
@@ -132,21 +129,15 @@ class Tracker:
         return None
 
     def held(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
-        """The point at which the given rows are zero and L is stationary, without a look at signs."""
-        mu = np.where(active, mu, 0.0)
-        slopes, sharpened = level.slopes(y, mu), False
-        for _ in range(MAX_STEPS):
-            left = max(np.max(np.abs(slopes.gradient)), np.max(np.abs(slopes.rows[active]), initial=0.0))
-            if not np.isfinite(left):
-                return None
-            system = self._system_at(level, y, mu, active)
-            if left <= level.solved and (left <= level.sharper or sharpened):
-                return Found(y, mu, slopes, system)
-            sharpened = left <= level.solved
-            dy, dmu = system.solve(-slopes.gradient, np.where(active, -slopes.rows, 0.0))
-            y, mu = y + dy, mu + dmu
-            slopes = level.slopes(y, mu)
-        return None
+        """The point at which the given rows are zero and L is stationary, without a look at signs and other rows."""
+
+        def slopes(y: np.ndarray, mu: np.ndarray) -> Slopes:
+            there = level.slopes(y, mu)
+            return there._replace(rows=np.where(active, there.rows, -FAR))
+
+        equations = level._replace(equal=active, slopes=slopes, landed=lambda y: y)
+        found = self.solve(equations, y, np.where(active, mu, 0.0))
+        return found and found._replace(slopes=level.slopes(found.y, found.mu))
 
     def _system_at(self, level: Level, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> KKTSystem:
         """The KKT system on the active rows; the last one where nothing has changed."""
@@ -169,9 +160,10 @@ class Tracker:
 
 
 class _There(NamedTuple):
-    """A point, its multipliers, what is known there, and its KKT residual."""
+    """A point on the way, its multipliers, the slacks of a central path, what is known there, and its residual."""
 
     y: np.ndarray
+    s: np.ndarray
     mu: np.ndarray
     slopes: Slopes
     left: float
@@ -179,7 +171,7 @@ class _There(NamedTuple):
 
 def _at(level: Level, y: np.ndarray, mu: np.ndarray) -> _There:
     slopes = level.slopes(y, mu)
-    return _There(y, mu, slopes, residual(slopes.gradient, slopes.rows, mu, level.equal))
+    return _There(y, np.zeros(0), mu, slopes, residual(slopes.gradient, slopes.rows, mu, level.equal))
 
 
 def _step(level: Level, system: KKTSystem, here: _There) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -211,49 +203,7 @@ def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, ther
 # -- the central path -------------------------------------------------------------------------------------------------
 
 
-class CentralSystem:
-    """[[L_yy, r_y'], [r_y, -s/mu]] (zero instead of s/mu for equalities), factorised after elimination of dmu."""
-
-    def __init__(self, matrices: SecondDerivatives, equal: np.ndarray, ratio: np.ndarray) -> None:
-        """`ratio`: mu / s of the inequalities, in the order of all rows; anything for equalities."""
-        assert isinstance(matrices, Matrices)
-        self.matrices, self.equal, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
-        jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
-        weighted = sparse.diags_array(self.ratio) @ jacobian
-        held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
-        self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
-
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(dy, dmu) for right-hand sides in the last axis's place."""
-        jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
-        pushed = (of_rows.T * self.ratio).T
-        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.equal]]))
-        dy = solved[:ny]
-        dmu = ((jacobian @ dy).T * self.ratio).T - pushed
-        dmu[self.equal] = solved[ny:]
-        return dy, dmu
-
-
-class Centre(NamedTuple):
-    """y_t(x), its multipliers, what is known there, and the system that its derivatives solve."""
-
-    y: np.ndarray
-    mu: np.ndarray
-    slopes: Slopes
-    system: CentralSystem
-
-
-class _Iterate(NamedTuple):
-    """A point on the way, with the largest entry of the conditions."""
-
-    y: np.ndarray
-    s: np.ndarray
-    mu: np.ndarray
-    slopes: Slopes
-    left: float
-
-
-def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | None:
+def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)
     s = np.where(level.equal, 1.0, np.maximum(-slopes.rows, np.sqrt(t) / MUCH))
@@ -264,7 +214,7 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | No
             return None
         system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
         if here.left <= min(SOLVED * (1 + t), MUCH * t):
-            return Centre(here.y, here.mu, here.slopes, system)
+            return Found(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
         there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / MUCH if pairs.size else t))
         if there is None:
@@ -273,15 +223,15 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Centre | No
     return None
 
 
-def _iterate(level: Level, y: np.ndarray, s: np.ndarray, mu: np.ndarray, t: float) -> _Iterate:
+def _iterate(level: Level, y: np.ndarray, s: np.ndarray, mu: np.ndarray, t: float) -> _There:
     slopes = level.slopes(y, mu)
     of_rows = np.where(level.equal, slopes.rows, slopes.rows + s)
     of_pairs = np.where(level.equal, 0.0, mu * s - t)
     left = float(np.max(np.abs(np.concatenate([slopes.gradient, of_rows, of_pairs])), initial=0.0))
-    return _Iterate(y, s, mu, slopes, left)
+    return _There(y, s, mu, slopes, left)
 
 
-def _after_step(level: Level, here: _Iterate, system: CentralSystem, t: float, aim: float) -> _Iterate | None:
+def _after_step(level: Level, here: _There, system: CentralSystem, t: float, aim: float) -> _There | None:
     """One Newton step towards mu_i s_i = aim that keeps s and mu positive and makes the conditions hardly worse."""
     equal, (y, s, mu, slopes, left) = level.equal, here
     of_rows = np.where(equal, -slopes.rows, -slopes.rows - aim / mu)  # s is eliminated: mu_i s_i = aim to first order

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from hierax._base.constants import FINE
@@ -94,20 +95,20 @@ def is_traced(tree: PyTree) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def with_faces(level: Level, mu: RowVector) -> RowVector:
-    """Multipliers of the constraints, completed by those of the active faces that balance the Lagrangian's gradient.
+def completed(level: Level, mu: RowVector, which: Bool[np.ndarray, " rows"]) -> RowVector:
+    """Multipliers completed by those of the active rows among `which` that balance the Lagrangian's gradient.
 
     The least-squares solution, by conjugate gradients: the faces of Y are orthogonal, or nearly, and take few steps.
     """
-    if not level.face.any():
+    if not which.any():
         return mu
     rows, push = jax.linearize(level.rows, level.start)
     pull = jax.linear_transpose(push, level.start)
-    active = level.face & (level.equal | (rows >= -CLEAR))
+    active = which & (level.equal | (rows >= -CLEAR))
     gradient = jax.grad(level.objective)(level.start) + pull(mu)[0]
 
     def normal(m: RowVector) -> RowVector:
         return jnp.where(active, push(pull(jnp.where(active, m, 0.0))[0]), m)
 
-    faces, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0))
-    return level.signed(mu + jnp.where(active, faces, 0.0))
+    found, _ = jax.scipy.sparse.linalg.cg(normal, jnp.where(active, -push(gradient), 0.0))
+    return level.signed(mu + jnp.where(active, found, 0.0))

@@ -1,4 +1,4 @@
-"""The host's part of `Conic`: a quadratic program over cones, handed to Clarabel or ECOS. NumPy only, never JAX.
+"""The host's part of `Conic`: a quadratic program over cones, handed to Clarabel. NumPy only, never JAX.
 
     min 1/2 d'Pd + q'd    subject to    r_i + J_i d + 1/2 d'Q_i d <= 0   (= 0 for equalities, where Q_i = 0)
 
@@ -20,7 +20,6 @@ gets the remaining digits in two or three steps.
 """
 
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +29,8 @@ from jaxtyping import ArrayLike
 from hierax._base.constants import MUCH
 from hierax._base.errors import MissingExtra
 from hierax._base.imports import lazy
-from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER
+from hierax._lower.active_set import Level, Slopes, Tracker
+from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER, Matrices
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 sparse = lazy("scipy.sparse")
 
 ACCEPTED = MUCH * MUCH  # times tol: the largest KKT residual of a point that is called solved
-PIP_LINES = {"clarabel": "pip install 'hierax[conic]'", "ecos": "pip install ecos"}
 SHAPES = "(n,n),(n),(n,r),(r),(c,n,n),(r),(r),(),()->(n),(r),(),()"  # of one problem's arrays and answer
 
 
@@ -98,31 +97,25 @@ class Answer(NamedTuple):
     duals: list[np.ndarray]
 
 
-Solver = Callable[[Quadratics, list[Part], float, int, bool], Answer]
-"""(1/2 d'Pd + q'd, parts, tolerance, largest number of iterations, whether to take care rather than hurry) -> answer.
-The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a second-order cone for each curved row."""
-
-
-def package(name: str) -> ModuleType:
+def package() -> ModuleType:
     """The solver's Python package; a missing one is an error that says how to get it."""
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("clarabel")
     except ImportError as error:
-        raise MissingExtra(f"Conic(solver={name!r}) needs the package {name}: {PIP_LINES[name]}") from error
+        raise MissingExtra("Conic needs the package clarabel: pip install 'hierax[conic]'") from error
 
 
-def solve_batch(name: str, *arrays: ArrayLike) -> tuple[np.ndarray, ...]:
+def solve_batch(*arrays: ArrayLike) -> tuple[np.ndarray, ...]:
     """Steps, multipliers, statuses and iterations of all problems that the leading axes count, in arrays of P, q, J',
     r, Q, equal, curved, tol and max_steps.
     """
-    solver = _ecos if name == "ecos" else _clarabel
     parts = [np.asarray(array) for array in arrays]
-    found = np.vectorize(lambda *one: _solve(solver, *one), signature=SHAPES)(*parts)
+    found = np.vectorize(_solve, signature=SHAPES)(*parts)
     dtypes = parts[1].dtype, parts[1].dtype, np.int32, np.int32
     return tuple(part.astype(dtype) for part, dtype in zip(found, dtypes, strict=True))
 
 
-def _solve(solver: Solver, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+def _solve(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Step, multipliers, status and iterations of one problem."""
     hessian, linear, columns, values, bends = (np.asarray(part, np.float64) for part in arrays[:5])
     equal, curved, tol, max_steps = arrays[5], np.flatnonzero(arrays[6]), float(arrays[7]), int(arrays[8])
@@ -134,7 +127,7 @@ def _solve(solver: Solver, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     tries = [(tol, False)] * (not cones) + [(tol, True), (np.sqrt(ACCEPTED) * tol, True), (ACCEPTED * tol, True)]
     total = 0
     for attempt, careful in tries:
-        answer = solver(form, parts, attempt, max_steps, careful)
+        answer = _clarabel(form, parts, attempt, max_steps, careful)
         total += answer.iterations
         if answer.status != INACCURATE:
             break
@@ -143,8 +136,8 @@ def _solve(solver: Solver, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray,
         mu[part.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * part.beta), 0.0)
     step, mu = np.nan_to_num(answer.step), np.nan_to_num(mu)
     quick = step.size + mu.size <= 2 * SMALL_ORDER
-    if answer.status in (SOLVED, INACCURATE) and (solver is _ecos or cones or quick):
-        step, mu = polished(form, step, mu, max_steps)
+    if answer.status in (SOLVED, INACCURATE) and (cones or quick):
+        step, mu = polished(form, step, mu)
     return step, mu, answer.status, total
 
 
@@ -179,8 +172,11 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
 
 
 def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool) -> Answer:
-    """Without refinement of its linear solves Clarabel is a third faster and, where all rows are affine, no worse."""
-    clarabel = package("clarabel")
+    """The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a cone for each curved row.
+
+    Without refinement of its linear solves (`careful`) it is a third faster and, where all rows are affine, no worse.
+    """
+    clarabel = package()
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_iter = max_steps
@@ -201,62 +197,20 @@ def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, c
     return Answer(np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals)
 
 
-def _ecos(form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool) -> Answer:
-    """ECOS has no quadratic objective: 1/2 d'Pd <= t is one more cone, with t one more variable."""
-    del careful  # it has no such choice
-    n = form.linear.size
-    epigraph = np.zeros((n + 1, n + 1))
-    epigraph[:n, :n] = form.hessian
-    bound = cone(epigraph, -np.eye(n + 1)[n], 0.0, 0)
-    wide = [sparse.hstack([part.matrix, np.zeros((part.offset.size, 1))], format="csc") for part in parts]
-    offsets = [*(part.offset for part in parts), bound.offset]
-    sizes = [offset.size for offset in offsets[1:]]
-    found = package("ecos").solve(
-        np.append(form.linear, 1.0),
-        sparse.vstack([*wide[1:], bound.matrix], format="csc"),
-        np.concatenate(offsets[1:]),
-        {"l": sizes[0], "q": sizes[1:]},
-        **({"A": wide[0], "b": offsets[0]} if offsets[0].size else {}),
-        verbose=False,
-        max_iters=max_steps,
-        **dict.fromkeys(("abstol", "reltol", "feastol"), tol),
-    )
-    status = {0: SOLVED, 1: INFEASIBLE, 2: UNBOUNDED}.get(found["info"]["exitFlag"], INACCURATE)
-    duals = np.split(found["z"], np.cumsum(sizes)[:-1])
-    equal = found["y"] if offsets[0].size else np.zeros(0)
-    return Answer(found["x"][:n], status, found["info"]["iter"], [equal, *duals[:-1]])
+def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(step, mu) after Newton steps where they arrive; rows are measured by their gradients, G by its curvature."""
+    curvature = abs(np.trace(form.hessian)) / step.size or 1.0
+    sizes = np.maximum(np.linalg.norm(form.at(step)[1], axis=1), np.finfo(float).tiny)
 
-
-def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of (step, mu) and what Newton steps make of them, as long as each is better."""
-    n = step.size
-    curvature = abs(np.trace(form.hessian)) / n or 1.0
-    best, least = (step, mu), np.inf
-    for _ in range(max_steps):
+    def slopes(step: np.ndarray, mu: np.ndarray) -> Slopes:
         values, normals = form.at(step)
-        sizes = np.maximum(np.linalg.norm(normals, axis=1), np.finfo(float).tiny)
-        distance, weight = values / sizes, mu * sizes / curvature  # both in lengths, so that they compare
-        gradient = form.hessian @ step + form.linear + normals.T @ mu
-        natural = np.where(form.equal, distance, np.maximum(distance, -weight))
-        error = max(np.abs(gradient).max() / curvature, np.abs(natural).max(initial=0.0))
-        if not error < least:  # also where it is not a number
-            break
-        best, least = (step, np.where(form.equal, mu, np.maximum(mu, 0.0))), error
-        active = np.flatnonzero(form.equal | (distance + weight > 0))
-        hessian = form.hessian + np.tensordot(mu[form.curved], form.bends, 1)
-        system = np.block([[hessian, normals[active].T], [normals[active], np.zeros((active.size, active.size))]])
-        found = _solution(system, -np.concatenate([form.hessian @ step + form.linear, values[active]]))
-        step, mu = step + found[:n], np.zeros_like(mu)
-        mu[active] = found[n:]
-    return best
+        gradient = (form.hessian @ step + form.linear) / curvature + (normals.T / sizes) @ mu
+        return Slopes(0.0, np.zeros(0), gradient, values / sizes)
 
+    def matrices(step: np.ndarray, mu: np.ndarray) -> Matrices:
+        bent = np.tensordot((mu / sizes)[form.curved], form.bends, 1)
+        return Matrices((form.at(step)[1].T / sizes).T, form.hessian / curvature + bent)
 
-def _solution(system: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Of the linear system; in the sense of least squares where active rows depend on each other."""
-    try:
-        found = np.linalg.solve(system, right)
-        if np.abs(system @ found - right).max() <= ROUNDING * (1 + np.abs(right).max()):
-            return found
-    except np.linalg.LinAlgError:
-        pass
-    return np.linalg.lstsq(system, right)[0]
+    level = Level(form.equal, slopes, matrices, lambda step: step, ROUNDING / MUCH)
+    found = Tracker().solve(level, step, mu * sizes / curvature)
+    return (step, mu) if found is None else (found.y, found.mu * curvature / sizes)

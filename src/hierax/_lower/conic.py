@@ -1,10 +1,9 @@
-"""Conic: lower levels that are quadratic in y, by an interior-point solver on the host (Clarabel, or ECOS).
+"""Conic: lower levels that are quadratic in y, by an interior-point solver on the host (Clarabel).
 
 The solver's matrices are read off the user's functions by automatic differentiation, inside the traced code; only the
 solve itself leaves JAX (`jax.pure_callback`), so that `Conic` compiles and maps like everything else.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.errors import InputError
-from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings, one_of
+from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, Rule, check_settings
 from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
 from hierax._lower.base import AbstractLowerSolver, is_traced
@@ -36,7 +35,7 @@ from hierax._problem.problem import Problem, Rows
 LARGEST = 5e7  # numbers in the Hessians of all curved rows together (400 MB)
 POINTS = 4  # at which second derivatives are compared
 
-BATCH = {name: functools.partial(_cones.solve_batch, name) for name in _cones.PIP_LINES}  # compiled programs keep them
+CLARABEL = Rule(lambda name: name == "clarabel", "Clarabel is the only solver left; leave solver= out")
 
 NOT_QUADRATIC = "Conic: lower(x, y, xi) is not quadratic in y (its Hessian changes between points); use hx.Exact()."
 NOT_CONVEX = (
@@ -67,7 +66,7 @@ class Conic(AbstractLowerSolver):
     ignored. The host computes in double precision whatever the precision of y.
 
     Args:
-        solver: "clarabel", or "ecos" where it is installed.
+        solver: "clarabel".
         tol: tolerance handed to the solver (gap and feasibility). Where the solver gives up, 10 tol and 100 tol are
             tried in turn. The status is SOLVED where the KKT residual is at most 100 tol.
         max_steps: bound on its iterations.
@@ -85,24 +84,23 @@ class Conic(AbstractLowerSolver):
     References:
         Goulart, Chen: Clarabel: an interior-point solver for conic programs with quadratic objectives,
             arXiv:2405.12762, 2024.
-        Domahidi, Chu, Boyd: ECOS: an SOCP solver for embedded systems, European Control Conference 2013.
         docs/methods/lower-solvers.md
     """
 
-    solver: Literal["clarabel", "ecos"] = eqx.field(static=True, default="clarabel")
+    solver: Literal["clarabel"] = eqx.field(static=True, default="clarabel")
     tol: Number = 1e-9
     max_steps: int = eqx.field(static=True, default=200)
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_settings(self, {"solver": one_of(*BATCH), "tol": POSITIVE_GIVEN, "max_steps": COUNT_GIVEN})
+        check_settings(self, {"solver": CLARABEL, "tol": POSITIVE_GIVEN, "max_steps": COUNT_GIVEN})
 
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None, multipliers: Rows | None = None
     ) -> LowerSolution:
         """y*(x) and its multipliers on the batch xi."""
         del multipliers
-        _cones.package(self.solver)
+        _cones.package()
         level = level_at(problem, x, y, xi)
         curved = _curved_rows(level)
         # Values are not known under jit or vmap, be it of x and y or of what the functions close over.
@@ -121,7 +119,7 @@ class Conic(AbstractLowerSolver):
         dtype, number = level.start.dtype, jax.ShapeDtypeStruct((), np.int32)
         vectors = [jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal)]
         step, mu, status, iterations = jax.pure_callback(
-            BATCH[self.solver],
+            _cones.solve_batch,
             (*vectors, number, number),
             *_quadratic_form(level, curved),
             level.equal,

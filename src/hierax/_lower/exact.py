@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from hierax._base.constants import ARMIJO, LITTLE, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number
-from hierax._lower.base import CLEAR, AbstractLowerSolver, compiled_where_called, with_faces
+from hierax._lower.base import CLEAR, AbstractLowerSolver, compiled_where_called, completed
 from hierax._lower.linear import MAX_PRODUCTS
 from hierax._math.lower_level import (
     INACCURATE,
@@ -172,7 +172,7 @@ class Exact(AbstractLowerSolver):
         if multipliers is None:
             mu = jnp.zeros(level.equal.size, level.start.dtype)
         else:
-            mu = with_faces(level, level.signed(level.multipliers(multipliers)))
+            mu = completed(level, level.signed(level.multipliers(multipliers)), level.face)
         if self.starts == 1:
             end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:

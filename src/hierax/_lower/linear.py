@@ -102,7 +102,7 @@ class KKTSystem:
         return bool(squares[0] > SAME * max(1.0, squares[-1]))
 
 
-def stiffness(system: KKTSystem, push_rows: bool = False) -> float:
+def stiffness(system: "System", push_rows: bool = False) -> float:
     """How far y answers to pushes at random, every entry measured by its own curvature: huge where y is not unique.
 
     With `push_rows` the rows are pushed too, and their multipliers' answers count: huge where rows are dependent.
@@ -217,8 +217,8 @@ class Matrices:
 
             D ds + J_s' dmu = a,    H dk + J_k' dmu = b,    J_s ds + J_k dk = c,
 
-        where W = J_s D^-1 J_s' is diagonal. Where it is positive, dmu = W^-1 (J_k dk - c') with c' = c - J_s D^-1 a,
-        which leaves H + J_k' W^-1 J_k. A step of refinement takes out what rounding leaves where W is small.
+        where W = J_s D^-1 J_s' is diagonal, so that J_k dk - W dmu = c - J_s D^-1 a: a `CentralSystem`. A step of
+        refinement takes out what rounding leaves where W is small.
         """
         entries, jacobian = free.size, self.jacobian[own]
         filled, alone = jacobian != 0, np.count_nonzero(self.hessian, axis=0) == 1
@@ -227,27 +227,21 @@ class Matrices:
         if not own.size or rest.size * 2 > shift.size:
             return None
         row_of = filled[:, ours].argmax(axis=0)
-        places = row_of, np.arange(ours.size)
-        of_slacks = sparse.csr_array((jacobian[row_of, ours], places), shape=(own.size, ours.size))
+        of_slacks = sparse.csr_array(
+            (jacobian[row_of, ours], (row_of, np.arange(ours.size))), shape=(own.size, ours.size)
+        )
         curvatures = self.hessian.diagonal()[ours] + shift[:entries][slack]
         weights = of_slacks.power(2) @ (1 / curvatures)
-        tied = weights > 0
-        if (rest.size + np.count_nonzero(~tied)) * 2 > shift.size:
+        if (rest.size + np.count_nonzero(weights <= 0)) * 2 > shift.size:
             return None
         hessian, rows = self.hessian[np.ix_(rest, rest)], jacobian[:, rest]
-        weighted, with_slack = rows[tied].T / (weights[tied] + SHIFT), rows[tied]
-        kept = np.concatenate([shift[:entries][~slack], shift[entries:][~tied]])
-        solve = _dense_factors(hessian + weighted @ with_slack, rows[~tied], kept)
+        reduced = CentralSystem(Matrices(rows, hessian), weights <= 0, 1 / (weights + SHIFT))
 
         def once(right: np.ndarray) -> np.ndarray:
-            a, b = right[:entries][slack], right[:entries][~slack]
-            c = right[entries:] - of_slacks @ (a.T / curvatures).T
-            reduced = solve(np.concatenate([b + weighted @ c[tied], c[~tied]]))
-            found = np.empty_like(right)
-            found[:entries][~slack] = dk = reduced[: rest.size]
-            found[entries:][~tied] = reduced[rest.size :]
-            found[entries:][tied] = ((with_slack @ dk - c[tied]).T / (weights[tied] + SHIFT)).T
-            found[:entries][slack] = ((a - of_slacks.T @ found[entries:]).T / curvatures).T
+            a, found = right[:entries][slack], np.empty_like(right)
+            dk, dmu = reduced.solve(right[:entries][~slack], right[entries:] - of_slacks @ (a.T / curvatures).T)
+            found[:entries][~slack], found[entries:] = dk, dmu
+            found[:entries][slack] = ((a - of_slacks.T @ dmu).T / curvatures).T
             return found
 
         def solved(right: np.ndarray) -> np.ndarray:
@@ -286,6 +280,37 @@ def _close(one: Matrix, other: Matrix) -> bool:
     largest = abs(other).max() if 0 not in other.shape else 0.0
     difference = abs(one - other).max() if 0 not in one.shape else 0.0
     return bool(difference <= SAME * (1 + largest))
+
+
+class CentralSystem:
+    """[[L_yy, r_y'], [r_y, -1/ratio]] (zero instead of 1/ratio for equalities), factorised after elimination of dmu.
+
+    It has this form where rows have slacks: with barriers, mu / s is the ratio, and with a curvature of their own this.
+
+    Attributes:
+        matrices: the derivatives that it is made of.
+        active: the equalities.
+        ratio: of the other rows.
+    """
+
+    def __init__(self, matrices: "SecondDerivatives", equal: np.ndarray, ratio: np.ndarray) -> None:
+        """`ratio`: of the inequalities, in the order of all rows; anything for equalities."""
+        assert isinstance(matrices, Matrices)
+        self.matrices, self.active, self.ratio = matrices, equal, np.where(equal, 0.0, ratio)
+        jacobian, ny = matrices.jacobian, matrices.hessian.shape[0]
+        weighted = sparse.diags_array(self.ratio) @ jacobian
+        held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
+        self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
+
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(dy, dmu) for right-hand sides in the last axis's place."""
+        jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
+        pushed = (of_rows.T * self.ratio).T
+        solved = self._solve(np.concatenate([of_y + jacobian.T @ pushed, of_rows[self.active]]))
+        dy = solved[:ny]
+        dmu = ((jacobian @ dy).T * self.ratio).T - pushed
+        dmu[self.active] = solved[ny:]
+        return dy, dmu
 
 
 # -- by products ------------------------------------------------------------------------------------------------------
@@ -372,6 +397,7 @@ class Products:
 
 
 SecondDerivatives = Matrices | Products
+System = KKTSystem | CentralSystem
 
 
 def _minres(times: Solve, right: np.ndarray) -> np.ndarray:

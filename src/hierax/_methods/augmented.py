@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 from hierax._base.constants import LITTLE, MANY, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
 from hierax._base.trees import Number, or_one
-from hierax._lower.base import AbstractLowerSolver, compiled_where_called, with_faces
+from hierax._lower.base import AbstractLowerSolver, compiled_where_called, completed
 from hierax._math.lower_level import INACCURATE, SOLVED, LowerSolution, RowVector, Vector, level_at, reachable
 from hierax._math.spectrum import hessian_product, jacobian_norm, power_iteration
 from hierax._problem import sets
@@ -180,7 +180,7 @@ class ALM(AbstractLowerSolver):
         begin = _State(start, mu[own] * norms, MUCH * curved / steep, far, far, jnp.zeros((), jnp.int32))
         end = jax.lax.while_loop(unfinished, body, begin)
         landed = level_at(problem, x, level.tree(end.v), xi)
-        multiplied = with_faces(landed, jnp.zeros_like(mu).at[own].set(end.mu / norms))
+        multiplied = completed(landed, jnp.zeros_like(mu).at[own].set(end.mu / norms), landed.face)
         status = jnp.where(end.residual <= tol, SOLVED, INACCURATE).astype(jnp.int32)
         value = level.objective(end.v)
         return LowerSolution(level.tree(end.v), *level.split(multiplied), value, end.residual, status, end.steps)
