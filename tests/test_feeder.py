@@ -47,6 +47,17 @@ def test_a_re_iterable_restarts_in_order():
     assert len(feeder.peek()) == BATCH
 
 
+def test_rows_are_those_of_the_next_batches_and_leave_some():
+    feeder = Feeder("xi", hx.Stream(cycle(XI, 0, 20)[i] for i in range(20)))
+    np.testing.assert_array_equal(feeder.rows(8, 17), cycle(XI, 0, 5).reshape(-1, 2))
+    np.testing.assert_array_equal(feeder.rows(8, 1000), cycle(XI, 5, 7).reshape(-1, 2))  # of 15 that were left
+    np.testing.assert_array_equal(feeder.rows(29, 1000), cycle(XI, 12, 8).reshape(-1, 2))
+    with pytest.raises(Exhausted, match="no further batch"):
+        feeder.rows(8, 1000)
+    slow = Feeder("xi", hx.Stream(Slow(0.01)))
+    assert 8 <= len(slow.rows(8, 10**6, stop=lambda: True)) < 400
+
+
 @pytest.mark.parametrize("prefetch", [1, 2, 16])
 @pytest.mark.parametrize("kind", ["numpy", "memory-mapped", "torch"])
 def test_a_loader_may_refill_its_buffer(kind, prefetch, tmp_path):

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import hierax as hx
 
@@ -26,3 +27,28 @@ def test_noise_is_no_agreement():
     assert sol.status.name == "seconds"
     assert not sol.status.ok
     assert "agrees" not in sol.status.message  # how far the stages get in 8 s is the machine's affair
+
+
+def test_the_value_of_a_stream_is_told_on_samples_that_chose_nothing():
+    """Finding R3: the stage with the luckiest batch had won, and F was said to be that of this batch."""
+    rng = np.random.default_rng(0)
+
+    def batches():
+        while True:
+            yield rng.normal(size=32)
+
+    stated = hx.Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2 + jnp.mean(zeta**2),
+        lower=lambda x, y, xi: (y - 2.0 * x) ** 2 + 0.1 * jnp.mean(xi) * y,
+        constraints=lambda x, y: y - x,
+        x_set=hx.Box(0.0, 5.0),
+        zeta=hx.Stream(batches()),
+        xi=hx.Stream(batches()),
+    )
+    sol = hx.solve(stated, 3.0, 3.0, hx.Auto(route="large"), max_steps=2)
+    x, y = float(sol.x), float(sol.y)
+    exact = (y - 1.0) ** 2 + 0.1 * x**2 + 1.0
+    assert exact < 1.1 and sol.value == sol.estimates.upper
+    assert abs(sol.value - exact) < 4 * sol.estimates.upper_se < 0.2
+    assert "4096 samples of the streams were put aside" in sol.log[1]
+    assert "fresh samples" in sol.certificate.data

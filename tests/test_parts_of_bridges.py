@@ -14,17 +14,17 @@ def test_rows_and_multipliers_of_mixed_sides():
     given = NonlinearConstraint(lambda x, y: y, [-np.inf, 2.0, -1.0], [1.0, 2.0, 4.0])
     x, y = jnp.zeros(1), jnp.array([3.0, 5.0, 7.0])
     (one,) = constraints_of("constraints", given, x, y)
-    rows, equal = one.inequalities(x, y), one.equalities(x, y)
+    rows, equal = one.rows(x, y), one.rows(x, y, equal=True)
     np.testing.assert_allclose(rows["low"], [-1.0 - 7.0])
     np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 7.0 - 4.0])
     np.testing.assert_allclose(equal["equal"], [5.0 - 2.0])
     found = one.multipliers({"low": jnp.array([0.5]), "high": jnp.array([2.0, 3.0]), "equal": jnp.array([4.0])})
     np.testing.assert_allclose(found, [-2.0, -4.0, 0.5 - 3.0])
     (upper,) = constraints_of("upper", given, x, y, both_sides=True)  # the equality is an inequality from either side
-    rows = upper.inequalities(x, y)
+    rows = upper.rows(x, y)
     np.testing.assert_allclose(rows["low"], [2.0 - 5.0, -1.0 - 7.0])
     np.testing.assert_allclose(rows["high"], [3.0 - 1.0, 5.0 - 2.0, 7.0 - 4.0])
-    assert upper.equalities(x, y) == {}
+    assert upper.rows(x, y, equal=True) == {}
     found = upper.multipliers({"low": jnp.array([1.5, 0.5]), "high": jnp.array([2.0, 4.0, 3.0])})
     np.testing.assert_allclose(found, [-2.0, 1.5 - 4.0, 0.5 - 3.0])
 

@@ -42,6 +42,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_polish.py": {"_auto", "_engine"},
     "tests/test_program.py": {"_base", "_compile"},
     "tests/test_progress.py": {"_run"},
+    "tests/test_sample_kinks.py": {"_base"},
     "tests/test_samples.py": {"_methods", "_problem"},
     "tests/test_scanning.py": {"_engine"},
     "tests/test_sets.py": {"_problem"},

@@ -44,7 +44,20 @@ def test_steps_are_told_on_stderr_where_it_is_no_terminal(often, capsys, monkeyp
     assert re.search(r"(10|20|30|40) of 40 steps, upper \S+, violation", lines[-1])
     assert numbers(lines[-1], "upper")[-1] > 1000.0 and sol.value > BEST
     hx.solve(PROBLEM, 0.5, 0.5, hx.SALVF(), max_steps=40, record_every=10, callback=slow)
+    fewer = capsys.readouterr().err.splitlines()  # half as often where nothing was said about it
+    assert 0 < len(fewer) < len(lines) and "of 40 steps, upper" in fewer[-1]
+    hx.solve(PROBLEM, 0.5, 0.5, hx.SALVF(), max_steps=40, record_every=10, callback=slow, progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_being_compiled_is_told(often, capsys):
+    def upper(x, y, zeta):
+        time.sleep(0.1)  # of tracing
+        return (y - 1.0) ** 2 + 0.1 * x**2
+
+    slow = hx.Problem(upper, PROBLEM.lower, PROBLEM.constraints)
+    hx.solve(slow, 0.5, 0.5, hx.SALVF(), max_steps=2, progress=True)
+    assert re.search(r"preparing and compiling, compiling the (start|steps), \d+ s", capsys.readouterr().err)
 
 
 def test_auto_is_told_to_the_logger_in_the_users_units(often, caplog):

@@ -1,4 +1,7 @@
-"""Kinks that single samples put into an average: seen in the program, smoothed, and gone as the samples become more."""
+"""Kinks that single samples put into an average: seen in the program, smoothed, and gone as the samples become more.
+
+Unit tests of hierax._base.sample_kinks.
+"""
 
 import jax
 import jax.numpy as jnp

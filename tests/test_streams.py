@@ -226,6 +226,13 @@ def solve_and_point(steps):
     return reference.x, reference.y
 
 
+def test_nothing_is_judged_of_a_stream_that_has_ended():
+    sol = solve(problem(iter(list(cycle(ZETA, 0, 9))), XI), throw=False)
+    assert sol.certificate.verdict() == "unknown"
+    assert "nothing was judged: the Stream given as zeta has no further batch" in sol.certificate.reasons()[0]
+    assert "unknown" in str(sol) and sol.to_dict()["certificate"]["verdict"] == "unknown"
+
+
 def test_a_stream_of_wrong_batches_only_is_given_up():
     def changing():
         yield from cycle(ZETA, 0, 9)
@@ -244,7 +251,8 @@ def test_auto_keeps_what_it_has_when_the_data_end():
     sol = hx.solve(problem(zeta, xi), 0.5, 0.5, hx.Auto(seconds=60.0), throw=False)
     assert sol.status.name == "data_error"
     assert "no further batch" in sol.status.message
-    assert np.isfinite(float(sol.x))
+    assert np.isfinite(float(sol.x)) and sol.value == sol.estimates.upper
+    assert "992 samples of the streams were put aside" in sol.log[1]  # 250 batches, in whole groups
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

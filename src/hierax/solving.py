@@ -68,7 +68,8 @@ def solve(
         callback: called as `callback(info)` at every record; returning True stops the run.
         output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
-            line every 5 seconds; None: where it is a terminal. The logger "hierax" gets a line every 10 seconds.
+            line every 5 seconds; None: the bar on a terminal, else a line every 10 seconds; False: nothing. The logger
+            "hierax" gets a line every 10 seconds.
         throw: raise `RunFailed` where the run failed (its `solution` holds what was computed).
         state: `sol.state` of an earlier run to go on from; (x0, y0) then only give the structure.
         checkpoint: a folder in which the run is kept (docs/guides/checkpoints.md). The same call with the same folder

@@ -17,6 +17,7 @@ from rich.table import Table
 from hierax import InputError
 from hierax_lab import datasets
 from hierax_lab.bench import (
+    cleaning,
     cold,
     coverage,
     external,
@@ -227,6 +228,16 @@ def bench_coverage(
     """Count how often the intervals stated for F, x, y and the gap of sampled problems hold."""
     names, sizes = _known("--noise", noise, list(coverage.NOISES)), samples or list(coverage.SIZES.values())
     coverage.run(_wide_console(), names, sizes, repetitions, out or Path("out") / "coverage", again)
+
+
+@bench_app.command("cleaning", epilog="Example: hierax bench cleaning --seeds 1")
+def bench_cleaning(
+    seeds: Annotated[int, typer.Option(min=1, help="Divisions of the digits.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, help="Limit of each call, by the clock.")] = 60.0,
+    out: Out = None,
+) -> None:
+    """Hyper-cleaning of a network with Auto, beside training on trusted rows, on all rows, and a grid search."""
+    cleaning.run(_wide_console(), seeds, seconds, out or Path("out") / "cleaning")
 
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")

@@ -17,8 +17,10 @@ stages have found.
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,22 +28,25 @@ from jaxtyping import PyTree
 
 from hierax._auto import constants as const
 from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, in_words, open_by_noise
-from hierax._auto.session import Session, in_precision_of, zero_multipliers
+from hierax._auto.session import Session, arrays_of, in_precision_of, tree_of, zero_multipliers
 from hierax._base import trees
-from hierax._base.constants import LOWER_STARTS, MUCH
+from hierax._base.constants import FRESH_SAMPLES, LITTLE, LOWER_STARTS, MUCH
 from hierax._base.imports import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._base.trees import size
 from hierax._compile.configuration import as_answer, doubled_on_host, float64
+from hierax._engine.float64_problem import GROUPS
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.measuring import SURE
 from hierax._judge.retraining import COUNT, LARGE, Retraining
+from hierax._judge.sampling import Estimates
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, is_streamed
-from hierax._run.call import Show, progress_bar
-from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_of_starts
+from hierax._run.call import Clock, Patience, Show, progress_bar
+from hierax._run.feeding import Feeder
+from hierax._run.solution import Kind, Reason, Solution, Starts, Status, changed, lowest_of_starts
 
 optimize = lazy("scipy.optimize")
 
@@ -65,25 +70,29 @@ class LargeRoute:
     """The stages of one problem.
 
     Attributes:
-        best: the best stage so far, where the next runs begin.
+        best: the stage where the next runs begin: of those that are not significantly worse than the lowest, the last.
         least_violation: of the upper constraints, of all stages.
         certificate: of the best stage; None: it was not made.
     """
 
     def __init__(self, session: Session, show: Show) -> None:
         self.session, self.prepared, self._show = session, session.prepared, show
-        self.referee: Referee | None = None
-        if not is_streamed(self.prepared.problem):
-            self.referee = Referee(self.prepared, session.seed)
-            session.compiles(self.referee.setting.bound)
-            if self.referee.not_convex is not None:
-                why = self.referee.not_convex
-                session.log.append(f"The lower level is {why}: y is the best of {LOWER_STARTS} solves at every x.")
+        self.streamed = is_streamed(self.prepared.problem)
+        self._candidates: list[Stage] = []
+        self.referee = Referee(
+            self.prepared, session.seed, functools.partial(rows_of_streams, session, itertools.count())
+        )
+        session.compiles(self.referee.setting.bound)
+        if self.streamed:
+            session.log.append(
+                f"{self.referee.setting.fresh_samples} samples of the streams were put aside: they judge the stages."
+            )
+        if self.referee.not_convex is not None:
+            why = self.referee.not_convex
+            session.log.append(f"The lower level is {why}: y is the best of {LOWER_STARTS} solves at every x.")
         self.runner = Runner(session, self.referee)
-        self.starts = 1
-        if self.referee is not None:
-            several = size(self.prepared.x) + self.referee.entries <= LARGE
-            self.starts = session.auto.starts or (const.AGREEING_STARTS if several else 1)
+        several = size(self.prepared.x) + self.referee.entries <= LARGE and not self.streamed
+        self.starts = session.auto.starts or (const.AGREEING_STARTS if several else 1)
         self.best: Stage | None = None
         self.least_violation = np.inf
         self.certificate: Certificate | None = None
@@ -91,8 +100,15 @@ class LargeRoute:
 
     def run(self) -> None:
         """Stages until the certificate agrees, the budget is spent, or nothing improves any more; then trainings."""
-        if self.referee is None or self.referee.trained is None:
+        if self.referee.trained is None:
+            if self.referee.exact:
+                x, y = self.prepared.x, self.prepared.y
+                start = self.referee.judge(x, y, y, zero_multipliers(self.prepared))
+                self._candidates += [start] if start.lower_status == SOLVED else []
             self._run_stages(None)
+            self._see_other_samples()
+            if self.session.work.ended is not Kind.INTERRUPTED:
+                self._certified()  # what is said of the best point in the end
             return
         self.session.log.append(f"The lower level is {self.referee.trained}: it is trained, not solved.")
         if size(self.prepared.x) > const.FEW_X:
@@ -121,8 +137,6 @@ class LargeRoute:
             schedule.learn(*self._race(schedule.next_race()))
             if schedule.longer_lost >= 2 and not self._way_out(schedule):
                 break
-        if self.session.work.ended is not Kind.INTERRUPTED:
-            self._certified()  # what is said of the best point in the end
 
     def _must_end(self) -> bool:
         """Whether time, samples or data are used up, Ctrl-C was pressed, or the caller has enough."""
@@ -151,7 +165,7 @@ class LargeRoute:
         if self.best is not None:
             x, y = in_precision_of((x, y), (self.best.x, self.best.y))
         several = None
-        if first and self.starts > 1 and self.referee is not None:
+        if first and self.starts > 1:
             several, (x, y) = self.starts, self.referee.starts(self.starts)
         found = []
         for settings in race:
@@ -163,11 +177,18 @@ class LargeRoute:
         if len(found) < len(race):
             self.runner.shorten_inner_steps()
         ahead, before = min(found, key=lambda stage: stage.merit, default=None), self.best
-        if ahead is None or (before is not None and ahead.merit >= before.merit):
-            return None if ahead is None else ahead.settings, False
-        self.best, self.certificate = ahead, None
-        clearly = before is None or ahead.merit < before.merit - const.NOTICEABLE * (1 + abs(before.merit))
-        return ahead.settings, clearly
+        if ahead is None:
+            return None, False
+        self._candidates.append(ahead)
+        lowest = min(self._candidates, key=lambda stage: stage.merit)
+        close = [one for one in self._candidates if one.merit <= lowest.merit + SURE * one.error_against(lowest)]
+        self.best = close[-1]
+        if self.best is not before:
+            self.certificate = None
+        if self.best is not ahead or before is None:
+            return ahead.settings, before is None
+        error = SURE * ahead.error_against(before)
+        return ahead.settings, ahead.merit < before.merit - max(const.NOTICEABLE * (1 + abs(before.merit)), error)
 
     def _way_out(self, schedule: Schedule) -> bool:
         """What to do where the stages bring no progress: another weight, more samples; False: nothing."""
@@ -176,9 +197,8 @@ class LargeRoute:
         self._certified()
         certificate, referee, best = self.certificate, self.referee, self.best
         if certificate is not None and open_by_noise(certificate, self.session.auto.tol):
-            if referee is not None and best is not None and referee.see_more_samples():
-                self.session.compiles(referee.setting.bound)
-                self.best, self.certificate = referee.again(best), None
+            if best is not None and referee.see_more_samples():
+                self._judge_again(best)
                 line = f"Noise leaves the certificate open: from here on {referee.samples} samples judge."
                 self.session.log.append(line)
             schedule.longer_lost = 0
@@ -188,6 +208,25 @@ class LargeRoute:
         schedule.raise_c1()
         return True
 
+    def _judge_again(self, stage: Stage) -> None:
+        """Judge a stage by the samples of now: those before it were judged by others."""
+        self.session.compiles(self.referee.setting.bound)
+        self.best, self.certificate = self.referee.again(stage), None
+        self._candidates = [self.best]
+
+    def _see_other_samples(self) -> None:
+        """Judge the best point by samples that have chosen nothing, where there are some."""
+        referee, work = self.referee, self.session.work
+        if self.best is None or not referee.setting.sampled or work.over:
+            return
+        if not referee.see_other_samples(referee.samples):
+            self.session.log.append("The streams give no further samples: those that chose the point judge it.")
+            return
+        self._judge_again(self.best)
+        self.session.log.append(
+            f"Judged by other samples, which have chosen nothing: F = {referee.in_words(self.best)}."
+        )
+
     @property
     def _verdict(self) -> Verdict | None:
         """What the certificate of the best point says; None: it was not made."""
@@ -196,7 +235,7 @@ class LargeRoute:
     def _certified(self) -> bool:
         """Whether the certificate of the best point agrees; a new one is told to the log."""
         missing = self.certificate is None and not self.session.work.over
-        if missing and self.best is not None and self.referee is not None:
+        if missing and self.best is not None:
             self.certificate = self.referee.certificate(self.best)
             if self.certificate is not None:
                 words = in_words(self.certificate, self.session.auto.tol)
@@ -205,7 +244,7 @@ class LargeRoute:
 
     def _falls_for_ever(self) -> bool:
         """Whether F falls without an end: where the best point is far away, on along the ray from the start as well."""
-        if self.best is None or self.referee is None:
+        if self.best is None:
             return False
         x0, end = self.prepared.x, self.best
         way = trees.sub(end.x, x0)
@@ -229,7 +268,7 @@ class LargeRoute:
         status = self._status()
         failures = ", ".join(f"{count} {name}" for name, count in Counter(known.failures).items())
         session.log.append(f"{known.runs} runs in all" + (f", undone: {failures}." if failures else "."))
-        judged_as_it_is = referee is not None and (referee.exact or referee.trained is not None)
+        judged_as_it_is = referee.exact or referee.trained is not None
         end = self._answer()
         if end is None:
             point, multipliers = (self.prepared.x, self.prepared.y), zero_multipliers(self.prepared)
@@ -243,14 +282,19 @@ class LargeRoute:
         session.auto = dataclasses.replace(session.auto, starts=self.starts)
         upper = None if end is None else end.upper
         point = self.prepared.inside(*point)
-        return session.solution(point, multipliers, status, certificate, starts, upper, known.counts)
+        found = session.solution(point, multipliers, status, certificate, starts, upper, known.counts)
+        if end is None or not referee.setting.sampled or referee.trained is not None:
+            return found
+        seen: dict[str, Any] = dict.fromkeys(Estimates._fields, np.nan)
+        seen |= {"upper": end.upper, "upper_se": end.upper_se, "fresh": referee.setting.fresh_samples}
+        return changed(found, estimates=Estimates(**seen))
 
     def _answer(self) -> Stage | None:
         """The best point with y and multipliers from an exact lower solve, where that is possible."""
         end, referee, log = self.best, self.referee, self.session.log
-        if end is None or referee is None:
+        if end is None:
             return end
-        if not referee.exact and referee.trained is None:
+        if not (referee.exact or self.streamed) and referee.trained is None:
             end = referee.again(end, const.MATRIX_ORDER)
         if end.lower_status == SOLVED:
             log.append("y is the lower level's exact solution at the final x.")
@@ -281,20 +325,48 @@ class LargeRoute:
             return Reason.NO_FEASIBLE_X.status(stages, nearest=nearest)
         kind, text = self.session.ended or Kind.UNPROVED, "`sol.certificate` says how good that is."
         if self._verdict == "yes":
-            branches = self.referee is not None and self.referee.not_convex is not None
+            branches = self.referee.not_convex is not None
             kind, text = Kind.BEST_OF_BRANCHES if branches else Kind.CONVERGED, "The certificate agrees."
         elif self.certificate is not None:
             said = "objects" if self._verdict == "no" else "cannot decide"
             objection = next(iter(self.certificate.reasons(self.session.auto.tol)), None)
             text = f"The certificate {said}: {objection} More seconds may help."
+        details = {"seen": self.referee.in_words(best), "violation": best.violation, "stages": stages}
         what = WHY.get(kind, f"{self.runner.known.no_more_data} " if kind is Kind.DATA_ERROR else "")
-        details = {"upper": best.upper, "violation": best.violation, "stages": stages, "certificate": text}
-        return Reason.STAGES_ENDED.status(stages, kind, what=what, **details)
+        return Reason.STAGES_ENDED.status(stages, kind, what=what, **details, certificate=text)
 
 
 def _largest(tree: PyTree) -> float:
     """The largest entry."""
     return float(np.max(np.abs(numbers_of(tree)), initial=0.0))
+
+
+def rows_of_streams(session: Session, numbers: Iterator[int], count: int) -> dict[str, PyTree]:
+    """The next rows of every stream, which no run sees; of one that ends, at most half of what it has left.
+
+    No more batches than the first run takes, and no more numbers than may be used whole. `numbers` tell the looks of a
+    call apart.
+    """
+    feeders, work = session.prepared.feeders, session.work
+
+    def next_rows(feeder: Feeder) -> PyTree:
+        feeder.patience = Patience(Clock(work.seconds - work.elapsed), session.interrupt)
+        batch, begin = feeder.peek(), work.elapsed
+        each = len(jax.tree.leaves(batch)[0])
+        batches = count * const.FIRST_STEPS // FRESH_SAMPLES
+        most = min(count, batches * each, int(const.MUCH_DATA / size(batch) * each))
+        return feeder.rows(2 * GROUPS, most, lambda: work.elapsed - begin > LITTLE * work.seconds)
+
+    def record(rows: dict[str, PyTree]) -> dict[str, list[np.ndarray]]:
+        return {name: arrays_of(tree) for name, tree in rows.items()}
+
+    def restore(kept: dict[str, list[np.ndarray]]) -> dict[str, PyTree]:
+        return {name: tree_of(arrays, feeders[name].peek()) for name, arrays in kept.items()}
+
+    def take() -> dict[str, PyTree]:
+        return {name: next_rows(feeder) for name, feeder in feeders.items()}
+
+    return session.piece(f"samples that judge {next(numbers)}", take, (), record, restore) if feeders else {}
 
 
 # -- lower levels that are trained ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ the bias that a small c1 leaves.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,13 +22,21 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._auto import constants as const
-from hierax._auto.session import Session, arrays_of, float64_problem, form_of_multipliers, in_precision_of, tree_of
+from hierax._auto.session import (
+    Session,
+    arrays_of,
+    float64_problem,
+    form_of_multipliers,
+    in_precision_of,
+    tree_of,
+    zero_multipliers,
+)
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS, MUCH
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
 from hierax._compile.checked import finite_values
 from hierax._compile.configuration import doubled_on_host
-from hierax._engine.float64_problem import Data
+from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._engine.segments import not_convex
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -43,10 +51,11 @@ from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Interrupted, OutOfTime
 from hierax._run.device import Output
-from hierax._run.feeding import Exhausted, Place
+from hierax._run.feeding import Exhausted, on_rows
+from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared
 from hierax._run.solution import Counts, Kind, Solution, Solutions, statuses_of
-from hierax._run.stepping import run_steps
+from hierax._run.stepping import run_steps, state_to_begin_with
 
 
 class RunSettings(NamedTuple):
@@ -122,6 +131,7 @@ class Stage(NamedTuple):
         upper_violation: the largest of an upper constraint.
         iterate_gap: relative gap of the run's own y against this one: what the weight c1 leaves of the lower level.
         lower_status: how the exact solve ended; None where there was none.
+        parts: F on each of several parts of the samples that judge, where F is only known from samples; else None.
         settings: what the run was made with.
         text: a line for the log.
     """
@@ -134,6 +144,7 @@ class Stage(NamedTuple):
     upper_violation: float
     iterate_gap: float
     lower_status: int | None = None
+    parts: np.ndarray | None = None
     settings: RunSettings = AS_ESTIMATED
     text: str = ""
 
@@ -141,6 +152,17 @@ class Stage(NamedTuple):
     def merit(self) -> float:
         """F; where upper constraints are not kept, these come first."""
         return self.upper + const.RUN_OFF * (1 + abs(self.upper)) * max(self.upper_violation - const.NOTICEABLE, 0.0)
+
+    @property
+    def upper_se(self) -> float:
+        """The standard error of F."""
+        return 0.0 if self.parts is None else float(standard_error(self.parts))
+
+    def error_against(self, other: "Stage") -> float:
+        """The standard error of the difference of F to that of another stage on the same samples."""
+        if self.parts is None or other.parts is None:
+            return 0.0
+        return float(standard_error(self.parts - other.parts))
 
     def kept(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
         """The same for a checkpoint: its arrays, and everything else."""
@@ -173,30 +195,48 @@ def in_words(certificate: Certificate, tol: float) -> str:
 class Referee:
     """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns.
 
+    `rows_of_streams` gives the next rows of all streams, about as many as it is asked for: no run has seen them.
+
     Attributes:
+        samples: how many stand for an expectation that is not known.
         exact: whether every point is judged at the exact y*(x).
         not_convex: why it is the best of several solves then.
-        trained: why the lower level is trained, not solved.
+        trained: why the lower level is trained, not solved; with streams, which SALVF sees more of, it never is.
     """
 
-    def __init__(self, prepared: Prepared, seed: int) -> None:
-        self.prepared, self.seed = prepared, seed
-        self.samples = FRESH_SAMPLES
-        self.setting = float64_problem(prepared, seed)
+    def __init__(
+        self, prepared: Prepared, seed: int, rows_of_streams: Callable[[int], dict[str, PyTree]] = lambda count: {}
+    ) -> None:
+        self.prepared, self.seed, self._rows_of_streams = prepared, seed, rows_of_streams
+        self.samples, self._looks = FRESH_SAMPLES, 0
+        self.setting = self._on_new_samples(FRESH_SAMPLES)
         rows = self.setting.shapes()[:2]
         self.entries = size(self.setting.y) + sum(row.size for row in jax.tree.leaves(rows))
         self.exact = self.entries <= LARGE
         self.not_convex = not_convex(self.setting, self.setting.y, seed) if self.exact else None
-        self.trained = None if self.exact else is_trained(self.setting, seed)
+        self.trained = None if self.exact or prepared.feeders else is_trained(self.setting, seed)
         self.lower = Exact() if self.not_convex is None else Exact(starts=LOWER_STARTS)
 
     def see_more_samples(self) -> bool:
         """Judge by as many samples as possible from now on; False where there is no noise, or they do so already."""
         if not self.setting.sampled or self.samples >= const.MOST_SAMPLES:
             return False
-        self.samples = const.MOST_SAMPLES
-        self.setting = float64_problem(self.prepared, self.seed, self.samples)
+        return self.see_other_samples(const.MOST_SAMPLES)
+
+    def see_other_samples(self, count: int) -> bool:
+        """Judge by other samples from now on; False where the streams give no more."""
+        try:
+            self.setting = self._on_new_samples(count)
+        except (Exhausted, OutOfTime, Interrupted):
+            return False
         return True
+
+    def _on_new_samples(self, count: int) -> Float64Problem:
+        problem, known = on_rows(self.prepared.problem, self._rows_of_streams(count))
+        self.samples = known if self.prepared.feeders else count
+        self._looks += 1
+        stated = dataclasses.replace(self.prepared, problem=problem)
+        return float64_problem(stated, self.seed + self._looks - 1, self.samples)
 
     def judge(self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = LARGE) -> Stage:
         """The end (x, iterate) of a run, judged at y*(x) up to this number of entries, else at the inner solver's w."""
@@ -208,12 +248,22 @@ class Referee:
             if status == SOLVED:
                 own = found.multipliers
                 y, multipliers = found.y, Multipliers(own.inequalities, own.equalities, multipliers.upper)
-        return Stage(x, y, multipliers, *self._measured(at, y, last), status)
+        return self._measured(at, y, last)._replace(x=x, multipliers=multipliers, lower_status=status)
 
-    def _measured(self, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[float, float, float, float]:
+    def _measured(self, x: PyTree, y: PyTree, iterate: PyTree) -> Stage:
         """F, the violations, and the gap of the iterate."""
         judged, gap = self.setting.run("end of a run", _judged, x, y, iterate)
-        return float(judged.upper), float(judged.violation), float(judged.upper_violation), float(gap)
+        upper, violation, above = float(judged.upper), float(judged.violation), float(judged.upper_violation)
+        stage = Stage(x, y, zero_multipliers(self.prepared), upper, violation, above, float(gap))
+        if not self.setting.zeta.fresh:
+            return stage
+        return stage._replace(parts=self.setting.run_on_groups("parts of F", _upper, x, y))
+
+    def in_words(self, stage: Stage) -> str:
+        """F of a stage that these samples have judged."""
+        if stage.parts is None:
+            return f"{stage.upper:.6g} on the data"
+        return f"{stage.upper:.6g} +- {stage.upper_se:.2g} (standard error) on {self.setting.fresh_samples} samples"
 
     def again(self, stage: Stage, exact_up_to: int = LARGE) -> Stage:
         """A stage judged once more."""
@@ -224,7 +274,8 @@ class Referee:
         """The end of a run with its y moved to where it keeps the constraints of the lower level."""
         x, y = doubled_on_host((end.x, end.y))
         y, _ = self.setting.run("nearest y that keeps the rows", nearest_kept, x, y)
-        return Stage(end.x, y, end.multipliers, *self._measured(x, y, y), end.lower_status)
+        kept = self._measured(x, y, y)
+        return kept._replace(x=end.x, multipliers=end.multipliers, lower_status=end.lower_status)
 
     def starts(self, count: int) -> tuple[PyTree, PyTree]:
         """The given start and points that cover X and Y, stacked; where a function is not finite, the given start."""
@@ -238,7 +289,7 @@ class Referee:
         there = self.setting.at(end.x, end.y)
         if training is not None:
             return certificate_in(there, seed=self.seed, stop=training.stop, training=training)
-        if self.entries > const.MATRIX_ORDER:
+        if self.entries > (LARGE if self.prepared.feeders else const.MATRIX_ORDER):
             return None
         return certificate_in(there, Exact(), doubled_on_host(end.multipliers), None, self.seed)
 
@@ -246,6 +297,10 @@ class Referee:
 def _judged(problem: Problem, data: Data, x: PyTree, y: PyTree, iterate: PyTree) -> tuple[Judgement, Array]:
     judged = point_values(problem, data, x, y)
     return judged, relative_gap(problem.lower(x, iterate, data.xi), judged.lower)
+
+
+def _upper(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Array:
+    return problem.upper(x, y, data.zeta)
 
 
 def _finite_starts(
@@ -265,7 +320,7 @@ class Known(NamedTuple):
     """What the runs so far have shown and spent.
 
     Attributes:
-        estimates: in whose units settings are: c1, the x-step, and the cap of the inner steps of the first run.
+        estimates: in whose units settings are: c1, the x-step, and the cap of the inner steps at the given start.
         runs: how many.
         failures: why runs came to nothing.
         lower_statuses: how exact solves of the lower level ended.
@@ -273,7 +328,6 @@ class Known(NamedTuple):
         counts: samples and gradients of all starts.
         steps: of all runs and starts.
         ends: start and F of ends of runs from several starts.
-        places: where the streams are.
     """
 
     estimates: tuple[float, float, float] | None = None
@@ -284,16 +338,14 @@ class Known(NamedTuple):
     counts: Counts = Counts()
     steps: int = 0
     ends: tuple[tuple[int, float], ...] = ()
-    places: dict[str, Place] | None = None
 
 
 class Runner:
     """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over."""
 
-    def __init__(self, session: Session, referee: Referee | None) -> None:
+    def __init__(self, session: Session, referee: Referee) -> None:
         self.session, self.prepared, self.referee = session, session.prepared, referee
         self.known = Known()
-        self._places: dict[str, Place] = {}  # where the streams were after the latest run that was taken over
         self._cut_short = False  # whether time or the user ended the latest run
         self._damping = 1.0
 
@@ -313,24 +365,19 @@ class Runner:
         return self.session.piece(
             name,
             functools.partial(self._new_run, name, settings, x, y, starts),
-            (Known, RunSettings, Counts, Place),
+            (Known, RunSettings, Counts),
             self._record,
             self._restored,
         )
 
     def _record(self, stage: Stage | None) -> tuple[Any, Known] | None:
-        known = self.known._replace(places=self.prepared.places())
-        return None if self._cut_short else (None if stage is None else stage.kept(), known)
+        return None if self._cut_short else (None if stage is None else stage.kept(), self.known)
 
     def _restored(self, record: tuple[Any, Known]) -> Stage | None:
         kept, self.known = record
-        self._places = self.known.places or {}
         return None if kept is None else Stage.restored(self.prepared, kept)
 
     def _new_run(self, name: str, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None) -> Stage | None:
-        if self._places:
-            self.prepared.move_streams_to(self._places)
-            self._places = {}
         work = self.session.work
         call = Call(
             max_steps=self._affordable(settings.steps, starts or 1),
@@ -341,6 +388,9 @@ class Runner:
             quiet=True,  # a failure is part of the race, and the route's own log tells of it
             notes=self.session.call.notes.under(name),
         )
+        if self.known.estimates is None:
+            given = state_to_begin_with(self.prepared, self._method(None), call, None).method
+            self.known = self.known._replace(estimates=_estimates(given))
         found = self._made(self.prepared.at(x, y, starts), settings, call)
         return None if found is None else self._best_end(found, settings, starts)
 
@@ -379,7 +429,6 @@ class Runner:
         fine = [(i, s) for i, s in judged if np.isfinite(s.merit) and s.lower_status not in (INFEASIBLE, UNBOUNDED)]
         feasible = [(i, s.upper) for i, s in fine if s.upper_violation <= const.NOTICEABLE]
         self.known = known._replace(
-            estimates=known.estimates or _estimates(solutions[0]),
             runs=known.runs + 1,
             lower_statuses=tuple(sorted({*known.lower_statuses, *statuses})),
             counts=_sum(known.counts, found.counts, len(solutions)),
@@ -404,14 +453,17 @@ class Runner:
     @property
     def _output(self) -> Output:
         """The average over a run's second half is worth a look where y is solved for anew at every x anyway."""
-        return "tail" if self.referee is not None and self.referee.exact else "last"
+        return "tail" if self.referee.exact else "last"
 
-    def _method(self, settings: RunSettings) -> SALVF:
-        """SALVF as the run makes it; what is not given here is estimated at the run's start."""
+    def _method(self, settings: RunSettings | None) -> SALVF:
+        """SALVF as a run makes it; None: what the estimates are made for, before the first run.
+
+        One form for all runs: then they share their programs.
+        """
         exact = self.prepared.problem.xi is None
         inner = SALM(steps=const.INNER_STEPS) if exact else SALM()
         follow = exact or None
-        if self.known.estimates is None:
+        if settings is None or self.known.estimates is None:
             return SALVF(inner=inner, follow=follow)
         c1, x_step, inner_step = self.known.estimates
         # The longest stable x-step is about 1/(c1 L); steps stay at full length for 2^3 steps.
@@ -426,19 +478,13 @@ class Runner:
         assert solution.state is not None
         last, multipliers = solution.state.run.state, solution.multipliers
         x, iterate = (eqx.filter(tree, eqx.is_inexact_array) for tree in (solution.x, solution.y))
-        if self.referee is None:
-            if len(solution.history):  # else it ended before its first step: nothing is known of the point
-                upper, violation = (float(solution.history[name][-1]) for name in ("upper", "violation"))
-                yield Stage(x, last.w, multipliers, upper, violation, 0.0, np.nan)
-            return
         yield self.referee.judge(x, iterate, last.w, multipliers)
         if self._output == "tail":
             yield self.referee.judge(last.point.x, iterate, last.w, multipliers)
 
 
-def _estimates(solution: Solution) -> tuple[float, float, float]:
+def _estimates(method: AbstractMethod) -> tuple[float, float, float]:
     """What SALVF estimated at its start."""
-    method = solution.method
     assert isinstance(method, SALVF)
     return (float(method.c1), float(method.steps.x.scale), float(method.longest_inner_step))
 

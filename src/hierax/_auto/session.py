@@ -26,6 +26,7 @@ from hierax._judge.sampling import Estimates
 from hierax._problem.problem import CONSTRAINTS, Multipliers
 from hierax._run.call import Call, Info
 from hierax._run.checkpoints import Notes
+from hierax._run.feeding import Place
 from hierax._run.prepare import Prepared
 from hierax._run.solution import Counts, History, Kind, Solution, Starts, Status, changed, with_certificate
 
@@ -92,12 +93,14 @@ class Piece(NamedTuple):
         records: of the points that it reported, and
         spent: what the session had spent at each of them.
         evaluations: of the session, afterwards.
+        places: where the streams were afterwards.
     """
 
     record: Any
     records: list[dict[str, float]]
     spent: list[tuple[int, float]]
     evaluations: int
+    places: dict[str, Place]
 
 
 class Session:
@@ -123,6 +126,7 @@ class Session:
         self.ended: Kind | None = None
         self.replayed = False
         self._bounds = {id(prepared.bound): prepared.bound}
+        self._places: dict[str, Place] = {}  # where the streams were after the latest piece that was taken over
 
     def compiles(self, bound: Bound) -> None:
         """Tell the seconds of compiling this problem's programs apart."""
@@ -178,18 +182,21 @@ class Session:
             restore: the result from what was kept.
         """
         notes = self.call.notes
-        kept: Piece | None = notes.take(name, (*types, Piece))
+        kept: Piece | None = notes.take(name, (*types, Piece, Place))
         self.replayed = kept is not None
         if kept is not None:
             self._reported(kept.records, kept.spent)
-            self.work.evaluations = kept.evaluations
+            self.work.evaluations, self._places = kept.evaluations, kept.places
             return restore(kept.record)
+        self.prepared.move_streams_to(self._places)
+        self._places = {}
         begun, result = len(self.records), do()
         if notes.kept and not self.work.passed:
             worth_keeping = record(result)
             if worth_keeping is not None:
                 notes.under(name).drop()  # its own pieces: what came of them is this record
-                notes.put(name, Piece(worth_keeping, self.records[begun:], self.spent[begun:], self.work.evaluations))
+                done = self.records[begun:], self.spent[begun:], self.work.evaluations, self.prepared.places()
+                notes.put(name, Piece(worth_keeping, *done))
         return result
 
     def solution(
@@ -213,7 +220,8 @@ class Session:
             **(self._first_held(upper) if status.ok and upper is not None else {}),
         )
         if self.ended is Kind.SECONDS:
-            line = f"The time limit of {self.auto.seconds:g} s ended the search after {len(self.records)} points"
+            limit = f"The time limit of {self.auto.seconds:g} s ({compiling:.0f} s went into compiling)"
+            line = f"{limit} ended the search after {len(self.records)} points"
             self.log.append(f"{line}: a faster or less busy machine may find another answer.")
             if status.ok:
                 status = dataclasses.replace(status, message=f"{status.message} {line}.")

@@ -135,6 +135,7 @@ Program = tuple[Compiled, PyTree]
 # The caches belong to all threads: `_lock` is held by whoever looks into one or changes it, never while something is
 # traced or compiled.
 _lock = threading.RLock()  # of one thread: forgetting a function may come in between
+_compiled_since: dict[str, float] = {}  # the names of programs that are being compiled, with their beginnings
 _programs: OrderedDict[Hashable, Program] = OrderedDict()
 _compiling: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # a lock for each that is being compiled
 # The traces that the last program of a form was compiled with. A run that goes on meets its programs in another order
@@ -155,6 +156,12 @@ def _remember(cache: OrderedDict[Hashable, Value], key: Hashable, value: Value) 
         cache[key] = value
         while len(cache) > MAX_PROGRAMS:
             cache.popitem(last=False)
+
+
+def compiling() -> str:
+    """What this process is compiling now, and for how long, in words; empty: nothing."""
+    now = time.perf_counter()
+    return "".join(f", compiling {name}, {now - begin:.0f} s" for name, begin in _compiled_since.copy().items())
 
 
 def forget_programs() -> None:
@@ -193,7 +200,7 @@ def _shapes_of(function: Function, call: Call) -> PyTree:
 
 
 def _program_of(
-    function: Function, call: Call, donate: bool, options: Options | None, placement: Placement | None
+    name: str, function: Function, call: Call, donate: bool, options: Options | None, placement: Placement | None
 ) -> tuple[Program, float]:
     """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
     known, begin = _recalled(_programs, call.key), time.perf_counter()
@@ -204,9 +211,13 @@ def _program_of(
     with one_at_a_time:
         known = _recalled(_programs, call.key)  # None: no other thread has, it failed there, or it was dropped again
         if known is None:
-            of_arrays, others = _of_arrays(function, call, placement)
-            lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-            known = _compiled(lowered, _usual_options(call) if options is None else options), others[-1]
+            _compiled_since[name] = begin
+            try:
+                of_arrays, others = _of_arrays(function, call, placement)
+                lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
+                known = _compiled(lowered, _usual_options(call) if options is None else options), others[-1]
+            finally:
+                _compiled_since.pop(name, None)
             _remember(_programs, call.key, known)
     return known, time.perf_counter() - begin
 
@@ -365,7 +376,7 @@ class Bound:
         options: Options | None,
     ) -> tuple[Call, Program]:
         def attempt(call: Call) -> Program:
-            program, seconds = _program_of(function, call, donate, options, self._placement)
+            program, seconds = _program_of(name, function, call, donate, options, self._placement)
             self.compile_seconds += seconds
             return program
 

@@ -7,7 +7,7 @@ reasons follow from the objections.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from jaxtyping import PyTree
 
@@ -19,7 +19,8 @@ from hierax._judge.descent import Around, Look
 from hierax._judge.measuring import DEFAULT_TOLERANCE, KINK, SHOWN_TOLERANCE, STEPS, SURE, GapRange
 from hierax._judge.retraining import Retrained
 from hierax._judge.sampling import Estimates
-from hierax._math.lower_level import INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
+from hierax._math.lower_level import INACCURATE, INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
+from hierax._problem.problem import Multipliers
 
 STEEP = 1e3  # multipliers of the lower level beyond this, in units, stand for none
 TESTS = ("violation", "gap", "stationarity")
@@ -218,6 +219,23 @@ class Certificate:
         return notebook_table(f"Certificate at x = {shown(self.x)}, y = {shown(self.y)}", _rows(self))
 
 
+def unjudged(x: PyTree, y: PyTree, why: str) -> Certificate:
+    """The certificate of a point about which nothing can be known."""
+    nan = math.nan
+    nothing: tuple[Any, ...] = (Multipliers(None, None, None), None, nan, nan, INACCURATE, 0)
+    return Certificate(
+        x=x,
+        y=y,
+        lengths=(x, y),
+        data="no data",
+        notes={"data": why},
+        max_violation=nan,
+        violation=nan,
+        worst="what is not known",
+        reference=LowerSolution(y, *nothing),
+    )
+
+
 # -- tests -------------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +248,8 @@ def _objections(at: Certificate, tol: float | None, limits: dict[str, float | No
     for name, limit in {"tol": tol, **limits}.items():
         if limit is not None and not (is_number(limit) and limit >= 0):
             raise InputError(f"{name}={limit!r}: needs a number >= 0.")
+    if "data" in at.notes:
+        return [Objection(at.notes["data"], False)]
     violation, gap, stationarity = (tol if limits.get(name) is None else float(limits[name] or 0.0) for name in TESTS)
     text = f"infeasible: {at.worst} is violated by {at.max_violation:.3g} ({at.violation:.2g} of its size)"
     found = _weighed(at, text, at.violation, None, violation)
@@ -373,7 +393,7 @@ def measured_rows(at: Certificate, tol: float) -> list[tuple[str, str, str]]:
     """What was looked at, what came out, and what that means."""
     gained, notes = at.gain(tol), at.notes
     numbers = {
-        "max_violation": ("largest violation", f"of {at.worst}" if at.max_violation > 0 else "feasible"),
+        "max_violation": ("largest violation", f"of {at.worst}" if at.max_violation else "feasible"),
         "lower_gap": ("lower gap G(x, y) - v(x)", f"v(x) = {float(at.reference.value):.6g}"),
         "distance": ("distance ||y - y*(x)||", f"y*(x) = {shown(at.reference.y)}"),
         "kkt_residual": ("KKT residual of y", "in units"),

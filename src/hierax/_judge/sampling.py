@@ -47,6 +47,9 @@ class Replication(NamedTuple):
 class Estimates(NamedTuple):
     """What samples say of an answer; where y_j(x) is noisy, F is meant with the lower level's true answer to x.
 
+    Without replications, on the large route, F at the answer, its standard error and `fresh` are known; the others are
+    NaN.
+
     Attributes:
         upper: F at x, corrected for its bias.
         upper_se: standard error of it.

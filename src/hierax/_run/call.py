@@ -2,9 +2,9 @@
 what a callback and a continued run get to see.
 
 It says where it is by a bar on a terminal, by lines elsewhere, and by lines of the logger "hierax". The parts of a run
-leave what they know with the call's `News`; a thread of `reporting` reads it every few seconds, so that a run is not
-silent for minutes while it compiles or makes one long step. Where stderr is a terminal, `progress_bar` draws a bar
-instead of the lines (rich).
+leave what they know with the call's `News`; a thread of `reporting` reads it every few seconds, with what is being
+compiled, so that a run is not silent for minutes. Where stderr is a terminal, `progress_bar` draws a bar instead of the
+lines (rich).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
 from hierax._base.settings import NEVER, is_number, is_whole
 from hierax._base.trees import is_key
-from hierax._compile.bound import Bound
+from hierax._compile.bound import Bound, compiling
 from hierax._judge.psi import Penalty
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run
@@ -162,7 +162,8 @@ class News:
     def line(self) -> str:
         """All of it in one line."""
         numbers = numbers_shown(self._record, ", ")
-        return f"hierax: {time.perf_counter() - self._begin:.0f} s, {self._done}{', ' if numbers else ''}{numbers}"
+        seconds = f"{time.perf_counter() - self._begin:.0f} s"
+        return f"hierax: {seconds}, {self._done}{', ' if numbers else ''}{numbers}{compiling()}"
 
 
 def numbers_shown(record: Numbers, between: str) -> str:
@@ -178,8 +179,8 @@ def numbers_shown(record: Numbers, between: str) -> str:
 
 @contextmanager
 def reporting(news: News, progress: bool | None) -> Iterator[None]:
-    """While it lasts a thread reports the news: to stderr every 5 seconds where `progress` is True and stderr is no
-    terminal, and to the logger half as often.
+    """While it lasts a thread reports the news: where stderr is no terminal to it, every 5 seconds where `progress` is
+    True and half as often where it is None; and half as often to the logger.
     """
     ended, every = threading.Event(), LINE_SECONDS
 
@@ -190,13 +191,13 @@ def reporting(news: News, progress: bool | None) -> Iterator[None]:
             if to_the_logger:
                 logger.info(news.line())
             try:
-                if lines:
+                if lines and (progress or to_the_logger):
                     sys.stderr.write(f"{news.line()}\n")
                     sys.stderr.flush()
             except (OSError, ValueError):  # nobody reads them any more
                 lines = False
 
-    lines = progress is True and not _on_a_terminal(progress)
+    lines = progress is not False and not _on_a_terminal(progress)
     thread = threading.Thread(target=tell, args=(lines,), name="hierax progress", daemon=True)
     thread.start()
     try:

@@ -28,18 +28,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from hierax._base.constants import MANY
+from hierax._base.constants import FRESH_SAMPLES, MANY
 from hierax._base.errors import InputError, warn
 from hierax._compile.bound import Bound
+from hierax._engine.float64_problem import GROUPS
 from hierax._problem.problem import Problem
-from hierax._problem.samples import FiniteFiles, RowNumbers, Stream, Tickets
+from hierax._problem.samples import FiniteFiles, RowNumbers, Sampler, Stream, Tickets
 from hierax._run.call import CHUNK_SECONDS, LINE_SECONDS, MOMENT_SECONDS, Patience
 from hierax._run.checkpoints import hash_of_arrays, packed
 from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
@@ -192,6 +193,22 @@ class Feeder:
         """Bytes per batch."""
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.peek()))
 
+    def rows(self, least: int, most: int, stop: Callable[[], bool] = lambda: False) -> PyTree:
+        """The rows of the next batches, `most` of them or one batch more; fewer once `stop` says so.
+
+        Where the stream ends before, half of what it still has.
+
+        Raises:
+            Exhausted: there are not even `least`.
+        """
+        each = len(jax.tree.leaves(self.peek())[0])
+        few, many = -(-least // each), -(-most // each)
+        self.require(few)
+        while (held := self.hold(many, many)) < many and self._ended is None and not stop():
+            pass
+        taken = self.take(held if self._ended is None else max(few, held // 2))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), taken)
+
     def take(self, *shape: int) -> PyTree:
         """The next prod(shape) batches, stacked to leading axes `shape`."""
         count = int(np.prod(shape))
@@ -225,6 +242,24 @@ def feeder_of(name: str, stream: Stream, patience: Patience | None = None, resto
         )
     feeder.patience = patience or Patience()
     return feeder
+
+
+def on_next_rows(problem: Problem, count: int) -> tuple[Problem, int]:
+    """The problem with the next rows of its streams in their place, about so many, and how many there are."""
+    streams = {name: getattr(problem, name) for name in ("zeta", "xi")}
+    feeders = {name: feeder_of(name, one) for name, one in streams.items() if isinstance(one, Stream)}
+    return on_rows(problem, {name: feeder.rows(2 * GROUPS, count) for name, feeder in feeders.items()})
+
+
+def on_rows(problem: Problem, rows: dict[str, PyTree]) -> tuple[Problem, int]:
+    """The problem with rows in the place of its streams, as samples, and how many of each there are."""
+    count = min((len(jax.tree.leaves(tree)[0]) for tree in rows.values()), default=FRESH_SAMPLES)
+
+    def source(tree: PyTree) -> Sampler:
+        return Sampler(lambda key, n: jax.tree.map(lambda leaf: leaf[:n], tree))
+
+    sources: dict[str, Any] = {name: source(tree) for name, tree in rows.items()}
+    return dataclasses.replace(problem, **sources), count
 
 
 def _form(batch: PyTree) -> str:

@@ -21,19 +21,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.files import Json, write_whole
 from hierax._base.imports import lazy
 from hierax._base.text import as_json, named_point, notebook_table, text_table, tree_as_json, versions
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import as_answer, float64
-from hierax._judge.certificate import Certificate, Certificates
+from hierax._judge.certificate import Certificate, Certificates, unjudged
 from hierax._judge.certifying import certify
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._judge.point import Judgement, judge_point, judge_points
 from hierax._judge.sampling import Estimates
 from hierax._problem.problem import Multipliers, Problem, is_streamed
 from hierax._run.call import Call, State
+from hierax._run.feeding import Exhausted, on_next_rows
 from hierax._run.method import AbstractSolver
 
 if TYPE_CHECKING:
@@ -219,7 +221,7 @@ class Reason(enum.Enum):
     )
     STAGES_ENDED = (
         Kind.UNPROVED,
-        "{kind}: {what}F = {upper:.6g} on the data, violation {violation:.2g}, after {stages} stages. {certificate}",
+        "{kind}: {what}F = {seen}, violation {violation:.2g}, after {stages} stages. {certificate}",
     )
     NO_TURN = (Kind.SECONDS, "{kind}: before this start had its turn; it is returned as it was given.")
     EVERY_STAGE_FAILED = (
@@ -473,8 +475,8 @@ class Solution(_Result[Status]):
         arguments: those of `solve` that steered the run, by name: what it takes to repeat it.
         tol: tolerance at which the certificate is read.
         starts: F at the ends of the starts of `Auto`, and what that says of how global the answer is.
-        estimates: of a sampled problem that `Auto` solved by averages: F with its standard error, standard errors of x
-            and y, and what F may be above the best.
+        estimates: of a sampled problem that `Auto` solved: F with its standard error; by averages also standard errors
+            of x and y, and what F may be above the best.
 
     Examples:
         >>> import hierax as hx
@@ -519,7 +521,8 @@ class Solution(_Result[Status]):
     def certificate(self) -> Certificate:
         """`certify` of this solution, computed on first access, or by the run itself where it was given `tol`.
 
-        For another solver, other samples or data of a `Stream`, call `hierax.certify` yourself.
+        A `Stream` gives its next 4,096 samples for that; where it gives none, the verdict is "unknown" and says so. For
+        another solver or other samples call `hierax.certify` yourself.
         """
         if self.several_processes:
             raise InputError(
@@ -527,7 +530,12 @@ class Solution(_Result[Status]):
                 "its own what lies on their devices. State the problem on all data in one process, and call "
                 "hierax.certify(problem, x, y) there."
             )
-        return certify(self.problem, self.x, self.y, multipliers=self.multipliers, state=self.state)
+        try:
+            problem, samples = on_next_rows(self.problem, FRESH_SAMPLES)
+        except Exhausted as error:
+            how = "Judge the point on data of your own: hierax.certify(problem with hx.Finite(arrays), sol.x, sol.y)."
+            return unjudged(self.x, self.y, f"nothing was judged: {error}. {how}")
+        return certify(problem, self.x, self.y, multipliers=self.multipliers, state=self.state, samples=samples)
 
     @property
     def known_certificate(self) -> Certificate | None:
@@ -612,7 +620,13 @@ def with_certificate(solution: Solution, certificate: Certificate | None) -> Sol
 
 def certificate_or_why(solution: Solution, certify: bool = True) -> Certificate | str:
     """The certificate of a solution, made where it is not known and `certify` says so; or why there is none."""
-    if not certify and solution.known_certificate is None and solution._judged:
+    if solution.known_certificate is not None:
+        return solution.known_certificate
+    if solution.several_processes:
+        return "several processes made the run; judge the point in one of them, by hx.certify on all data."
+    if is_streamed(solution.problem):
+        return "a Stream is never seen as a whole; sol.certificate takes its next samples."
+    if not certify:
         return "sol.certificate makes it, and hierax verify judges answer.json."
     try:
         return solution.certificate
@@ -664,9 +678,8 @@ def _value(solution: Solution) -> str:
     seen = solution.estimates
     if seen is None:
         return f"{solution.value:.8g}"
-    return (
-        f"{seen.upper:.8g} +- {seen.upper_se:.2g} (standard error); at most {seen.gap:.2g} above the best nearby (95 %)"
-    )
+    text = f"{seen.upper:.8g} +- {seen.upper_se:.2g} (standard error)"
+    return text if np.isnan(seen.gap) else f"{text}; at most {seen.gap:.2g} above the best nearby (95 %)"
 
 
 def _seconds(counts: Counts) -> str:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
+from hierax._base.constants import LITTLE_DATA
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_transformation
@@ -44,13 +45,12 @@ from hierax._run.call import (
 from hierax._run.checkpoints import Gathered, gathered, placed
 from hierax._run.device import Chunk, Orders, Output, Record, Run, first_run, over_starts, restarted
 from hierax._run.feeding import Exhausted, Feeding, FileFeeder, Place, PlannedRows
-from hierax._run.method import MAX_DRAWN_NUMBERS, AbstractMethod, Costs
+from hierax._run.method import AbstractMethod, Costs
 from hierax._run.prepare import Prepared, check_method, described
 from hierax._run.solution import FAILED, Counts, History, Reason, Solution, Solutions, Status, certified, statuses_of
 
 RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
-MAX_UNOPTIMISED_ENTRIES = MAX_DRAWN_NUMBERS  # of all starts, up to which the first program, which runs once, is quick
 FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
 MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
@@ -90,11 +90,11 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
 
         return over_starts(one, spread)(x, y, start_keys(seed, count))
 
-    asked = ("start", program, method, prepared.x, prepared.y, call.seed, fed)
+    asked = ("the start", program, method, prepared.x, prepared.y, call.seed, fed)
     if form_only:
         filled, run, _, _ = prepared.bound.shapes(*asked, static=static)
     else:
-        quick = size((prepared.x, prepared.y)) <= MAX_UNOPTIMISED_ENTRIES
+        quick = size((prepared.x, prepared.y)) <= LITTLE_DATA  # it runs once
         filled, run, finite, doubts = prepared.bound.run(*asked, static=static, quick=quick)
         refuse_nonfinite(read(finite))
         for text, flags in doubts.items():
@@ -282,7 +282,7 @@ class Host:
         for feeder in prepared.feeders.values():
             feeder.patience = self.patience
         earlier = call.notes.take(RUN, (Gathered, Costs, Place))  # what a checkpoint says of the run up to `before`
-        self.before = state = _first_state(prepared, method, call, earlier)
+        self.before = state = state_to_begin_with(prepared, method, call, earlier)
         self.runs = state.run
         x = jax.tree.map(lambda a: np.array(a, copy=True), read(state.run.state.point.x))  # chunks overwrite the run
         self.begin_step, self.begin_x = int(np.max(read(state.run.state.step))), x
@@ -478,7 +478,7 @@ class Host:
             return Chunk(*static, problem, method, orders).run(runs)
 
         self.runs, table, written = self.prepared.bound.run(
-            "chunk", program, self.runs, self.method, orders, static=static, donate=True
+            "the steps", program, self.runs, self.method, orders, static=static, donate=True
         )
         self.records.add(
             read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
@@ -687,7 +687,9 @@ def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
     return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 
-def _first_state(prepared: Prepared, method: AbstractMethod, call: Call, earlier: dict[str, Any] | None) -> State:
+def state_to_begin_with(
+    prepared: Prepared, method: AbstractMethod, call: Call, earlier: dict[str, Any] | None
+) -> State:
     """The state before the first step of this call: new, that of the call, or that of a checkpoint, in which case the
     streams are brought to their places.
     """
