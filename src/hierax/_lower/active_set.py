@@ -194,10 +194,17 @@ def _after(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, share: f
 def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, there: _There) -> _There:
     """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
     best, share = there, 1.0
-    while not best.left < here.left and share > NEGLIGIBLE:
+    while not _better(best, here):
+        if share <= NEGLIGIBLE:
+            return there
         share *= 0.5
         best = _after(level, here, dy, dmu, share)
-    return best if best.left < here.left else there
+    return best
+
+
+def _better(there: _There, here: _There) -> bool:
+    """Whether the residual is smaller; without rows it is enough that G is (from afar its gradient may grow first)."""
+    return there.left < here.left or (not here.mu.size and there.slopes.value < here.slopes.value)
 
 
 # -- the central path -------------------------------------------------------------------------------------------------
