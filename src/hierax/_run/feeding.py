@@ -110,8 +110,7 @@ class Feeder:
         if self._last is None:
             return self._begin
         batch, place = self._last
-        digest = "" if place.state is not None else hash_of_arrays(batch)
-        return place._replace(form=self._form, digest=digest)
+        return place._replace(form=self._form, digest="" if place.state is not None else hash_of_arrays(batch))
 
     def close(self) -> None:
         """End the thread; whoever waits for it keeps its patience."""

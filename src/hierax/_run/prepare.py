@@ -123,8 +123,7 @@ class Processes:
 
 def _digest(value: PyTree) -> int:
     """A number of 31 bits that differs where a text, or the numbers in a tree, do."""
-    text = value if isinstance(value, str) else hash_of_arrays(value)
-    return zlib.crc32(text.encode()) >> 1
+    return zlib.crc32((value if isinstance(value, str) else hash_of_arrays(value)).encode()) >> 1
 
 
 # -- the problem ------------------------------------------------------------------------------------------------------

@@ -768,8 +768,7 @@ class Solutions(_Result[list[Status]]):
 
     def last_record(self, name: str) -> np.ndarray:
         """The last record of a column, of every start; NaN where there is none."""
-        last = self.history[name][-1] if len(self.history) else np.nan
-        return np.array(np.broadcast_to(last, (len(self),)), float)
+        return np.full(len(self), self.history[name][-1] if len(self.history) else np.nan, float)
 
     def __len__(self) -> int:
         return len(self.status)

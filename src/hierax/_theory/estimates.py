@@ -117,14 +117,13 @@ def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
         def one(at: tuple[PyTree, PyTree]) -> dict[str, Array]:
             h, jacobian = rows_and_jacobian(problem.rows, *at)
-            beyond = violation(Multipliers(*problem.rows(*at), None))
             return {
                 "lipschitz": trees.norm(jax.grad(problem.upper, 1)(*at, data.zeta)),
                 "gradient": trees.norm(jax.grad(problem.lower, (0, 1))(*at, data.xi)),
                 "value": jnp.abs(h),
                 "row": jnp.linalg.norm(jacobian, axis=1),
                 "jacobian": jnp.linalg.norm(jacobian, 2) if h.size else jnp.zeros(()),
-                "violation": jnp.asarray(trees.total(beyond)),
+                "violation": jnp.asarray(trees.total(violation(Multipliers(*problem.rows(*at), None)))),
             }
 
         return jax.lax.map(one, (x, y))

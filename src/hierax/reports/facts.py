@@ -51,7 +51,6 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
         settings: what was asked for, by name: what it takes to repeat the run.
         certify: make the certificate where it is not known.
     """
-    certificate = certificate_facts(solution, certify)
     return {
         **{name: entry for name, entry in solution.to_dict().items() if name not in POINT},
         "settings": as_json(settings),
@@ -59,7 +58,7 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
         "answer": as_json(answer_rows(solution)),
         "value": as_json(solution.value),
         "value_of": value_text(solution),
-        "certificate": certificate,
+        "certificate": certificate_facts(solution, certify),
     }
 
 
