@@ -252,8 +252,7 @@ class Ball(_Measured):
     def faces(self, tree: PyTree) -> Faces:
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
         radius = _scalar_like(self.radius, tree)
-        twice = 2 * jnp.where(radius > 0, radius, 1.0)
-        return Faces((trees.norm_squared(tree) - radius**2) / twice, None)
+        return Faces((trees.norm_squared(tree) - radius**2) / (2 * trees.or_one(radius)), None)
 
 
 class Simplex(_Measured):

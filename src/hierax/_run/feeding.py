@@ -263,8 +263,7 @@ def on_rows(problem: Problem, rows: dict[str, PyTree]) -> tuple[Problem, int]:
 
 def _form(batch: PyTree) -> str:
     """What a compiled program knows of a batch, in words: its structure, and shapes and types of its arrays."""
-    kinds = ", ".join(str(leaf.dtype) for leaf in jax.tree.leaves(batch))
-    return f"shapes {jax.tree.map(np.shape, batch)} ({kinds})"
+    return f"shapes {jax.tree.map(np.shape, batch)} ({', '.join(str(leaf.dtype) for leaf in jax.tree.leaves(batch))})"
 
 
 def _check_batch(name: str, batch: PyTree) -> None:

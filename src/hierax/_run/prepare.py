@@ -388,8 +388,7 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
 
 def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
     """Trace every function at the shapes that these batches will have, and refuse wrong results."""
-    sizes = {"zeta": batches.zeta, "xi": batches.xi}
-    shapes = {name: _batch_shape(prepared, name, n) for name, n in sizes.items()}
+    shapes = {name: _batch_shape(prepared, name, getattr(batches, name)) for name in ("zeta", "xi")}
     checked.check_functions(prepared.bound, *prepared.one_start(), shapes)
     for name, batch in (("upper", "zeta"), ("lower", "xi")):
         if name not in prepared.used:

@@ -330,4 +330,5 @@ class NormBoundedMLPClassifier(TunedClassifier):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The labels."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        likely = self.predict_proba(X)
+        return self.classes_[np.argmax(likely, axis=1)]

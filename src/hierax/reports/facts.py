@@ -192,8 +192,7 @@ def _tests(certificate: Certificate, tol: float) -> list[Line]:
 def _lines(certificate: Certificate, tol: float) -> Iterator[Line]:
     """The certificate's own table, with a sentence for every number."""
     for title, number, text in measured_rows(certificate, tol):
-        meaning = MEANINGS.get(title, "").format(tol=tol)
-        sentences = [_sentence(part) for part in (meaning, text) if part]
+        sentences = [_sentence(part) for part in (MEANINGS.get(title, "").format(tol=tol), text) if part]
         yield title[:1].upper() + title[1:], "not known" if number == "-" else number, " ".join(sentences)
 
 

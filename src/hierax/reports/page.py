@@ -315,8 +315,7 @@ def _history_table(run: RunContent, unfolded: bool) -> str:
         "First and last are medians of the starts" if run.value is None else "All are in sol.history and history.csv"
     )
     shown = table(caption, summary_rows(run.columns), ("record", "first", "last", "lowest", "highest"), "labelled")
-    folded = f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
-    return folded if shown else ""
+    return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>" if shown else ""
 
 
 def _repeat(run: RunContent) -> str:
