@@ -47,7 +47,6 @@ from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 
-STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 SILENT_SECONDS = LINE_SECONDS  # without a batch, after which a warning says what the run is waiting for
 MAX_WRONG_BATCHES = MANY  # batches of other shapes that are dropped before the stream is given up
 
@@ -348,7 +347,7 @@ def _copied(leaf: object) -> np.ndarray:
 
 def _state_methods(candidate: object) -> tuple[Callable[[], object], Callable[[object], object]] | None:
     """The two methods by which an object says where it is, and is brought back there; None: it has none."""
-    for names in STATE_METHODS:
+    for names in (("get_state", "set_state"), ("state_dict", "load_state_dict")):
         get, put = (getattr(candidate, name, None) for name in names)
         if callable(get) and callable(put):
             return get, put
