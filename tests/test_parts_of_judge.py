@@ -29,13 +29,15 @@ def test_a_setting_computes_in_double_precision_from_anywhere():
         setting = Float64Problem.of(problem, x, y, 64, 0)
         found = setting.solve_lower(hx.Exact(), setting.x, setting.y)
         again = setting.ready("third", lambda problem, data, x: x / 3.0, setting.x)
-        judged = judge_in(setting, setting.x, setting.y, found.y)
+        judged, best = judge_in(setting), judge_in(setting.at(setting.x, found.y))
         assert not jax.config.jax_enable_x64
     assert isinstance(found.y, np.ndarray) and found.y.dtype == np.float64
     exact = float(np.float32(0.1)) / 3
     np.testing.assert_allclose(found.y, exact, rtol=2e-8)  # a float32 would be off by up to 6e-8
     assert again(setting.x) == exact and again(setting.x).dtype == np.float64
-    np.testing.assert_allclose(judged, [1.0 + (3 * exact) ** 2, exact**2, 0.0, 0.0, exact**2], rtol=1e-9, atol=1e-15)
+    expected = [1.0 + (3 * exact) ** 2, exact**2, 0.0, 0.0]
+    np.testing.assert_allclose(judged[:4], expected, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(relative_gap(judged.lower, best.lower), exact**2, rtol=1e-9)
 
 
 def test_a_setting_reuses_the_traces_of_a_run_in_double_precision():

@@ -138,7 +138,7 @@ def branches(problem, x, y, seed=0):
     vectors = VectorProblem(programs, programs.raw, raveled(y), seed)
     vectors.bent = "not convex"  # whatever it is: steps take negative curvature into account
     multipliers = np.zeros((STARTS, programs.layout.rows))
-    return lambda x: vectors.solved(np.asarray(x, float), points, multipliers)
+    return lambda x: vectors.functions.branches(np.asarray(x, float), points, multipliers, convex=False)
 
 
 @pytest.mark.parametrize("name", ["MitsosBarton2006Ex316", "Vogel2012", "PaulaviciusAdjiman2017a"])

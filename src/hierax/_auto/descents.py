@@ -164,10 +164,9 @@ class Phi:
         point = Point(x, found.y, found.mu)
         if self._visited is not None:
             self._visited(total, point)
-        values, slopes = self.sides(x, found)
-        return point, total._replace(
-            above=np.concatenate([total.above[self.above], -values]),
-            above_slopes=np.concatenate([total.above_slopes[self.above], -slopes]),
+        sides = zip(total, self.sides(x, found), strict=True)
+        return point, Total(
+            *(part._replace(above=np.concatenate([part.above[self.above], -side])) for part, side in sides)
         )
 
     def minimised(
@@ -185,17 +184,17 @@ class Phi:
                 lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
                 lines[0, 0] = wall
                 return lines
-            warm, total = found
-            wall = total.upper + 1.0  # higher ones would make the line search take tiny steps
-            violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-            merit = total.upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
+            warm, ((upper, above, equal), total) = found
+            wall = float(upper) + 1.0  # higher ones would make the line search take tiny steps
+            violation = max(np.max(above, initial=0.0), np.max(np.abs(equal), initial=0.0))
+            merit = upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
             stalled = 0 if merit < lowest - least else stalled + 1
             if best is None or merit < lowest:
                 lowest, best = merit, warm
             if stalled > const.MAX_STALLED_EVALUATIONS:
                 raise SearchAborted
-            values = np.concatenate([[total.upper], -total.above, total.equal])
-            slopes = np.concatenate([total.slope[None], -total.above_slopes, total.equal_slopes])
+            values = np.concatenate([[upper], -above, equal])
+            slopes = np.concatenate([total.upper[None], -total.above, total.equal])
             values += slopes @ (x - inside)  # outside of X everything goes on along straight lines
             return np.concatenate([values[:, None], slopes], axis=1)
 

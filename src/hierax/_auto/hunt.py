@@ -291,7 +291,7 @@ class Hunt:
 
     def visited(self, start: int, total: Total, point: Point) -> None:
         """Report a point on the way of a long descent."""
-        self._report(point, start, total.upper, float(np.max(total.above, initial=0.0)), 0.0)
+        self._report(point, start, float(total.values.upper), float(np.max(total.values.above, initial=0.0)), 0.0)
 
     def _report(self, point: Point, start: int, upper: float, violation: float, gap: float) -> None:
         record = {"start": start, "upper": self.in_users_units(upper), "violation": violation, "gap": gap}

@@ -330,10 +330,7 @@ class Traced(NamedTuple):
 
     def product(self, x: Array, y: Array, mu: Array, a: Array, b: Array) -> Array:
         """H a + J'b, then J a."""
-        level = self.level(x, y)
-        _, pull = jax.vjp(level.rows, level.start)
-        _, both = jax.jvp(lambda y: self.lower(x, y, mu), (y,), (a,))
-        return both.at[: y.size].add(pull(b)[0])
+        return jax.jvp(lambda y, mu: self.lower(x, y, mu), (y, mu), (a, b))[1]
 
     def least_curvature(self, x: Array, y: Array, mu: Array, free: Array) -> Array:
         """About the smallest eigenvalue of L_yy on some entries (Lanczos: never below it)."""

@@ -58,37 +58,35 @@ class Structure(NamedTuple):
 # -- y*(x) followed ---------------------------------------------------------------------------------------------------
 
 
-class Total(NamedTuple):
-    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*.
+class Uppers(NamedTuple):
+    """Functions of the upper level at a point, or derivatives of them, one line each.
 
     Attributes:
         upper: F.
-        slope: its gradient.
         above: the upper constraints, then the faces of X.
-        above_slopes: their Jacobian.
         equal: the equalities of X.
-        equal_slopes: their Jacobian.
     """
-
-    upper: float
-    slope: np.ndarray
-    above: np.ndarray
-    above_slopes: np.ndarray
-    equal: np.ndarray
-    equal_slopes: np.ndarray
-
-    @property
-    def finite(self) -> bool:
-        """Whether all derivatives are known."""
-        return all(bool(np.isfinite(part).all()) for part in (self.slope, self.above_slopes, self.equal_slopes))
-
-
-class UpperSlopes(NamedTuple):
-    """Derivatives of F, of the upper constraints with the faces of X, and of the equalities of X."""
 
     upper: np.ndarray
     above: np.ndarray
     equal: np.ndarray
+
+    @staticmethod
+    def cut(lines: np.ndarray, above: int) -> "Uppers":
+        """Those that stand one after another; `above` is how many lines there are of the second kind."""
+        return Uppers(lines[0], lines[1 : 1 + above], lines[1 + above :])
+
+
+class Total(NamedTuple):
+    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*."""
+
+    values: Uppers
+    slopes: Uppers
+
+    @property
+    def finite(self) -> bool:
+        """Whether all derivatives are known."""
+        return all(bool(np.isfinite(part).all()) for part in self.slopes)
 
 
 def through(functions: Functions, point: Point, system: System) -> tuple[Total, np.ndarray]:
@@ -105,9 +103,7 @@ def through(functions: Functions, point: Point, system: System) -> tuple[Total, 
         adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
     with np.errstate(invalid="ignore"):  # slopes may be infinite
         slopes = direct[:, : x.size] - functions.pulled(x, y, mu, adjoints)
-    end = 1 + functions.layout.above
-    total = Total(float(values[0]), slopes[0], values[1:end], slopes[1:end], values[end:], slopes[end:])
-    return total, adjoints
+    return Total(*(Uppers.cut(lines, functions.layout.above) for lines in (values, slopes))), adjoints
 
 
 class Follower:
@@ -256,10 +252,9 @@ class InUnits:
             return self.at(x, y, mu)[0]
         return self.functions.values(*self.landed(x, y), mu)
 
-    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> UpperSlopes:
-        """Those in (x, y)."""
-        slopes, end = self.functions.upper(x, y)[1], 1 + self.layout.above
-        return UpperSlopes(slopes[0], slopes[1:end], slopes[end:])
+    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> Uppers:
+        """Derivatives of the upper level's functions in (x, y)."""
+        return Uppers.cut(self.functions.upper(x, y)[1], self.layout.above)
 
     def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The gradient of G in (x, y), at the nearest point of X and Y."""
@@ -415,22 +410,18 @@ class VectorProblem(InUnits):
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers: by the follower, or else by what arrives."""
-        follower = self.follower
+        follower, convex = self.follower, self.bent is None
         if follower is None or not (self.programs.lanes == 1 or len(points) == 1):
-            return self.solved(x, points, mu)
+            return self.functions.branches(x, points, mu, convex)
         solve = follower.solve_from_anywhere if self.programs.large else follower.solve
         every = []
-        for start in zip(points, mu, strict=True):
-            found = solve(x, *start)
+        for y, multipliers in zip(points, mu, strict=True):
+            found = solve(x, y, multipliers)
             if found is None:
-                every.append(self.solved(x, *(part[None] for part in start)))
+                every.append(self.functions.branches(x, y[None], multipliers[None], convex))
             else:
                 every.append(Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED))
         return Branches.joined(every)
-
-    def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """The lower level at x from each of the points and multipliers, without the follower."""
-        return self.functions.branches(x, points, mu, self.bent is None)
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
@@ -559,7 +550,7 @@ class Linearised:
     vectors: VectorProblem
     point: Point
     values: Values
-    slopes: UpperSlopes
+    slopes: Uppers
     _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
 
     @staticmethod

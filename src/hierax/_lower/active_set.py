@@ -17,6 +17,7 @@ so it lies inside, moves smoothly with x whichever rows are active, and tends to
 eliminates ds and dmu (`hierax._lower.linear.CentralSystem`); derivatives through y_t solve with the same matrix.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -117,9 +118,10 @@ class Tracker:
             dy, dmu, ahead = _step(level, system, here)
             if not np.isfinite(dy).all():
                 return None
-            there = _after(level, here, dy, dmu, 1.0)
-            if np.array_equal(ahead, active):
-                there = _shortened(level, here, dy, dmu, there)
+            after = functools.partial(_after, level, here, dy, dmu)
+            there = after(1.0)
+            if np.array_equal(ahead, active):  # a step of Newton's method, then, should not make things worse
+                there = there if there.left < here.left else _halved(after, 0.5, here.left) or there
                 if self._alike and there.left > max(np.sqrt(SAME) * here.left, level.sharper):
                     self._alike = self._trusted = self._alike - 1  # a quadratic program would be solved now
                 if abs(there.left - here.left) <= SAME * here.left:  # the next step would be the same one again
@@ -191,13 +193,14 @@ def _after(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, share: f
     return _at(level, level.landed(here.y + share * dy), np.where(level.equal, mu, np.maximum(mu, 0.0)))
 
 
-def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, there: _There) -> _There:
-    """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
-    best, share = there, 1.0
-    while not best.left < here.left and share > NEGLIGIBLE:
+def _halved(after: Callable[[float], _There], share: float, most: float) -> _There | None:
+    """The point after the first of a share of a step, half of it, ... whose residual is at most this; None: none is."""
+    while share >= NEGLIGIBLE:
+        there = after(share)
+        if there.left <= most:
+            return there
         share *= 0.5
-        best = _after(level, here, dy, dmu, share)
-    return best if best.left < here.left else there
+    return None
 
 
 # -- the central path -------------------------------------------------------------------------------------------------
@@ -238,12 +241,9 @@ def _after_step(level: Level, here: _There, system: CentralSystem, t: float, aim
     dy, dmu = system.solve(-slopes.gradient, of_rows)
     ds = np.where(equal, 0.0, -(slopes.rows + s) - system.matrices.jacobian @ dy)
     share = min(1.0, _longest(s, ds, equal), _longest(mu, dmu, equal))
-    while share >= NEGLIGIBLE:
-        there = _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t)
-        if there.left <= MUCH * left:
-            return there
-        share *= 0.5
-    return None
+    return _halved(
+        lambda share: _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t), share, MUCH * left
+    )
 
 
 def _longest(values: np.ndarray, change: np.ndarray, equal: np.ndarray) -> float:

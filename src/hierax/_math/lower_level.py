@@ -246,6 +246,11 @@ def continued_outside(level: Level, y_set: PyTree) -> Level:
     return dataclasses.replace(level, objective=lambda v: continued(level.objective, v, far), blocks=blocks)
 
 
+def derivatives_along(function: Callable[[Vector], PyTree], v: Vector, u: Vector) -> tuple[PyTree, PyTree]:
+    """The first and second derivatives of a function at v along the direction u."""
+    return jax.jvp(lambda at: jax.jvp(function, (at,), (u,))[1], (v,), (u,))
+
+
 PROBES = 16  # directions that the norms of long gradients are estimated from: relative error sqrt(2 / PROBES)
 
 
@@ -277,11 +282,7 @@ def units_at(level: Level, v: Vector, rows: RowVector, gradient: Vector, tol: Sc
     directions, weight = _probes(v)
 
     def along(u: Vector) -> tuple[RowVector, RowVector, Scalar]:
-        def slope(t: Scalar) -> RowVector:
-            return jax.jvp(lambda s: level.rows(v + s * u), (t,), (jnp.ones_like(t),))[1]
-
-        zero = jnp.zeros((), v.dtype)
-        first, second = jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
+        first, second = derivatives_along(level.rows, v, u)
         bent = jax.jvp(jax.grad(level.objective), (v,), (u,))[1]
         return first**2, second / jnp.vdot(u, u), jnp.vdot(bent, bent)
 

@@ -108,21 +108,12 @@ def augmented_term(values: Rows, z: Rows, gamma1: Scalar | float) -> Scalar:
     """A (and A_e) as a function of the constraints' values."""
     if is_plain(gamma1):
         return trees.total(jax.tree.map(jnp.multiply, values, z))
-    return trees.total(
-        blockwise(
-            lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
-            lambda e, m: e * m + e**2 / (2 * gamma1),
-            values,
-            z,
-        )
-    )
+    return outer_term(values, z, 1 / gamma1)
 
 
 def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar | float) -> Rows:
     """mu = [gamma1 lam + H]_+ / gamma1 (equalities: lam + e/gamma1): the derivative of A with respect to H."""
-    if is_plain(gamma1):
-        return lam
-    return blockwise(lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam)
+    return lam if is_plain(gamma1) else push(values, lam, 1 / gamma1)
 
 
 def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar | float, xi: PyTree) -> Scalar:
@@ -270,7 +261,7 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
 
-def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
+def outer_term(values: R, nu: R, c2: Scalar | float) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
     return trees.total(
         blockwise(
@@ -282,7 +273,7 @@ def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
     )
 
 
-def push(values: Multipliers, nu: Multipliers, c2: Scalar) -> Multipliers:
+def push(values: R, nu: R, c2: Scalar | float) -> R:
     """Derivative of the outer term with respect to the constraints: [nu + c2 H]_+ (equality: nu + c2 e)."""
     return blockwise(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
 
@@ -292,6 +283,11 @@ def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) ->
     return blockwise(
         lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
     )
+
+
+def excess(values: Rows) -> Rows:
+    """By how much the rows of the lower level are violated, with the sign of the equalities: [h]_+ and e."""
+    return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, values)
 
 
 def violation(values: Multipliers) -> Multipliers:
