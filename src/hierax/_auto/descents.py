@@ -42,7 +42,7 @@ from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Found
 from hierax._lower.linear import OutOfTime
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._math.lower_level import INACCURATE, SOLVED, UNBOUNDED
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
 
@@ -334,14 +334,10 @@ def central_descent(space: Space, work: Work, start: Point) -> Point | None:
 
 def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
     """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
-    try:
-        found = vectors.branches(x, y)
-    except OutOfTime:
-        return Point(x, y, np.zeros(vectors.layout.rows)), INACCURATE
+    found = vectors.branches_in_time(x, y)
     best = found.best()
     if best is None:
-        status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
-        return Point(x, y, np.zeros(vectors.layout.rows)), status
+        return Point(x, y, np.zeros(vectors.layout.rows)), int(np.max(found.status, initial=INACCURATE))
     return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
 
 

@@ -352,10 +352,13 @@ def sizes(traced: Traced, x: Array, y: Array) -> tuple[Array, Array, Array]:
     return jnp.stack(values), jnp.sqrt(squares), found.row
 
 
-def boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
+def boxes(setting: Float64Problem) -> tuple[sets.Bounds, sets.Bounds]:
     """The boxes around X and Y."""
-    del data
-    return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[sets.Bounds, sets.Bounds]:
+        return sets.bounds(problem.x_set, x), sets.bounds(problem.y_set, y)
+
+    return setting.once("boxes", lambda: setting.run("boxes", program, setting.x, setting.y, quick=True))
 
 
 def _pushed(function: Callable[[Array], Array], at: Array, directions: Array) -> Array:
@@ -422,8 +425,7 @@ class Programs:
         self.lanes = LOWER_STARTS if together else 1
         self.x_groups = sets.shared_units(problem.x_set, setting.x)
         self.y_groups = sets.shared_units(problem.y_set, setting.y)
-        both = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
-        self.x_limits, self.y_limits = both
+        self.x_limits, self.y_limits = boxes(setting)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
 
     def functions(self, units: Units, stop: Stop = lambda: False) -> "Functions":

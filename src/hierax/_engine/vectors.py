@@ -26,7 +26,7 @@ from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functio
 from hierax._engine.programs import Point as Point
 from hierax._engine.segments import FLAT, not_convex
 from hierax._lower.active_set import Found, Level, Tracker, centre
-from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivatives, Stop, System, gradients, stiffness
+from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, OutOfTime, SecondDerivatives, Stop, System, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -176,7 +176,7 @@ class Follower:
         active, ny = found.system.active[which], found.y.size
         values = np.where(active, found.mu[which], -found.slopes.rows[which])
         of_y, of_rows = np.zeros((ny, which.size)), np.zeros((found.mu.size, which.size))
-        of_y[:, ~active] = -gradients(found.system.matrices, which[~active]).T
+        of_y[:, ~active] = -found.system.matrices.gradients(which[~active]).T
         of_rows[which[active], np.flatnonzero(active)] = 1.0
         adjoints = np.concatenate(found.system.solve(of_y, of_rows)).T
         adjoints[np.flatnonzero(~active), ny + which[~active]] += 1.0
@@ -384,6 +384,13 @@ class VectorProblem(InUnits):
         every[0] = multipliers
         return self.followed(x, points, every)
 
+    def branches_in_time(self, x: np.ndarray, y: np.ndarray) -> Branches:
+        """The same without mu; none where the time is up before they are known."""
+        try:
+            return self.branches(x, y)
+        except OutOfTime:
+            return Branches.none(self.layout)
+
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
         matrices = found.system.matrices
@@ -574,7 +581,7 @@ class Linearised:
 
     def row_slopes(self, which: np.ndarray) -> np.ndarray:
         """The Jacobian in (x, y) of some rows (a mask)."""
-        from_y = gradients(self.matrices, np.flatnonzero(which))
+        from_y = self.matrices.gradients(np.flatnonzero(which))
         of_x = np.zeros((which.size, self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :]
         return np.concatenate([of_x[which], from_y], axis=1)
 

@@ -32,7 +32,7 @@ from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, Uppers, through
 from hierax._judge.measuring import KINK
-from hierax._lower.linear import KKTSystem, Matrices, gradients
+from hierax._lower.linear import KKTSystem, Matrices
 from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
@@ -131,7 +131,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     slopes, multipliers = found
     which = np.flatnonzero(weak)
-    norms = np.linalg.norm(gradients(at.matrices, which), axis=1)
+    norms = np.linalg.norm(at.matrices.gradients(which), axis=1)
     coupled = 1 + int(np.sum(held.coupled[which]))
     moved = np.linalg.norm(moves[which] * norms[:, None], axis=0).sum()
     released = np.linalg.norm(multipliers[which] * norms) * moved * coupled / least
