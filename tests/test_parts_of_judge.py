@@ -79,10 +79,10 @@ def test_entries_at_zero_have_the_length_of_their_set(tiny):
     """Within rounding of zero they were called free and taken to be of order one, whatever their box."""
     v, none = np.array([1.0, tiny]), np.zeros(2)
     bounds = np.zeros(2), np.array([2.0, 2e-6])
-    lengths = lengths_of(v, bounds, none, np.zeros(0, int), np.full(2, np.inf))
+    lengths = lengths_of(v, bounds, none, np.arange(2), np.full(2, np.inf))
     np.testing.assert_allclose(lengths.values, [1.0, 1e-6])
     assert not lengths.assumed.any()
-    free = lengths_of(v, (none - np.inf, none + np.inf), none, np.zeros(0, int), np.full(2, np.inf))
+    free = lengths_of(v, (none - np.inf, none + np.inf), none, np.arange(2), np.full(2, np.inf))
     np.testing.assert_array_equal(free.values, 1.0)
     np.testing.assert_array_equal(free.assumed, [False, True])
     small = np.array([1e-3, tiny])

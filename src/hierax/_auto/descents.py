@@ -37,7 +37,7 @@ from hierax._base.constants import LITTLE
 from hierax._base.imports import lazy
 from hierax._compile.configuration import SharedContext
 from hierax._engine.by_hand import VectorsByHand
-from hierax._engine.programs import FEASIBLE, Branches
+from hierax._engine.programs import Branches
 from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Found
@@ -356,28 +356,20 @@ def kkt_polish(space: Space, work: Work, start: Point, cuts: Cuts, relaxations: 
     t falls from stage to stage. Where a polish is between two stages determines it: one that arrives where another
     has been ends where that one did.
     """
-    system, way = System(space, cuts, with_multipliers=True), list[tuple[tuple[tuple[float, ...], int], np.ndarray]]()
+    system, way = System(space, cuts, with_multipliers=True), list[Passed]()
     u, change = system.packed(start), const.ROUNDING if cuts else const.SQP_CHANGE
     for stage in range(len(relaxations) + 1):
         if stage:
             relaxed = functools.partial(system.evaluate, t=relaxations[stage - 1])
             u = minimise(relaxed, u, system.bounds, work, system.equalities, change=change)
-        way.append(((relaxations, stage), system.determining(u)))
-        known = _end_after(space.passed, *way[-1])
+        way.append(Passed((relaxations, stage), system.determining(u), system.unpacked(u)))
+        known = next((one.end for one in space.passed if one.is_at(way[-1])), None)
         if known is not None:
             break
-    end = system.unpacked(u) if known is None else known
+    end = known or way[-1].end
     if not work.passed:
-        space.passed.extend(Passed(stage, here, end) for stage, here in way)
+        space.passed.extend(one._replace(end=end) for one in way)
     return end
-
-
-def _end_after(passed: list[Passed], stage: tuple[tuple[float, ...], int], here: np.ndarray) -> Point | None:
-    """The end of a polish that was here after this stage; None where none was."""
-    for one in passed:
-        if one.stage == stage and one.here.shape == here.shape and np.max(np.abs(here - one.here)) <= FEASIBLE:
-            return one.end
-    return None
 
 
 def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float) -> Point:

@@ -42,6 +42,11 @@ class Passed(NamedTuple):
     here: np.ndarray
     end: Point
 
+    def is_at(self, other: "Passed") -> bool:
+        """Whether both are after the same stage, and at the same place."""
+        alike = self.stage == other.stage and self.here.shape == other.here.shape
+        return alike and bool(np.max(np.abs(self.here - other.here)) <= FEASIBLE)
+
 
 @dataclasses.dataclass(frozen=True)
 class Space:

@@ -175,7 +175,7 @@ class LargeRoute:
                 found.append(stage)
         self.session.log += [stage.text for stage in found]
         if len(found) < len(race):
-            self.runner.shorten_inner_steps()
+            self.runner.damping /= const.GROWTH
         ahead, before = min(found, key=lambda stage: stage.merit, default=None), self.best
         if ahead is None:
             return None, False

@@ -28,6 +28,7 @@ from hierax._lower.linear import CONVERGED, SAME, Matrices, OutOfTime, Products,
 from hierax._math import lower_level
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED, continued_outside, level_at
+from hierax._math.lower_level import unraveled as unraveled
 from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, scaled
@@ -497,15 +498,6 @@ def raveled(tree: PyTree) -> np.ndarray:
     return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
 
 
-def unraveled(like: PyTree, vector: np.ndarray | Array) -> PyTree:
-    """A vector in the structure of a tree, likewise."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    return jax.tree.unflatten(
-        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
-    )
-
-
 # -- functions in units -----------------------------------------------------------------------------------------------
 
 
@@ -619,11 +611,6 @@ class Functions:
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
 
-    def __init__(self, programs: Programs, units: Units) -> None:
-        super().__init__(programs, units)
-        above, above_equal, rows, stationarity = self.layout.parts
-        self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
-
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]
 
@@ -637,11 +624,13 @@ class FunctionsByTable(Functions):
         return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        return self.lines(np.concatenate([x, y, mu]))[self._below, 1 : 1 + x.size]
+        _, slopes = self.at(x, y, mu)
+        return np.concatenate([slopes.stationarity, slopes.rows])[:, : x.size]
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        lines = self.lines(np.concatenate([x, y, np.zeros(self.layout.rows)]))[self._uppers]
-        return lines[:, 0], lines[:, 1:]
+        values, slopes = self.at(x, y, np.zeros(self.layout.rows))
+        both = [np.concatenate([[one.upper], one.above, one.above_equal]) for one in (values, slopes)]
+        return both[0], both[1]
 
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # slopes may be infinite: then nothing is known

@@ -94,8 +94,7 @@ def strong_convexity(setting: Float64Problem, segments: Segments) -> tuple[Findi
     def program(problem: Problem, data: Data, xs: PyTree, ys: PyTree) -> tuple[Array, Array]:
         return jax.lax.map(lambda at: lower_curvatures(problem, at[0], at[1], data.xi), (xs, ys))
 
-    found = setting.run("curvature", program, segments.x, segments.middle)
-    bottom, top = (np.nan_to_num(part) for part in found)
+    bottom, top = map(np.nan_to_num, setting.run("curvature", program, segments.x, segments.middle))
     worst, largest = int(np.argmin(bottom)), float(np.max(np.abs(top)))
     text = f"G_yy has the eigenvalue {bottom[worst]:.3g} {_where(segments, worst)}"
     name = "strongly convex lower objective"

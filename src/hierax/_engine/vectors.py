@@ -126,8 +126,7 @@ class Follower:
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._tracker.solve(self._level(x), y, mu)
+        return self._tracker.solve(self._level(x), y, mu)
 
     def solve_from_anywhere(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The same, where need be by way of solvers that arrive more often."""
@@ -140,13 +139,11 @@ class Follower:
 
     def held(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
         """y and mu at x with the given rows active, whatever their signs; None where the steps do not arrive."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._tracker.held(self._level(x), y, mu, active)
+        return self._tracker.held(self._level(x), y, mu, active)
 
     def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
         """The point of the lower level's central path at x and t, from near y and mu; None where it is not reached."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return centre(self._level(x), y, mu, t)
+        return centre(self._level(x), y, mu, t)
 
     def _level(self, x: np.ndarray) -> Level:
         return Level(
@@ -180,13 +177,11 @@ class Follower:
         of_rows[which[active], np.flatnonzero(active)] = 1.0
         adjoints = np.concatenate(found.system.solve(of_y, of_rows)).T
         adjoints[np.flatnonzero(~active), ny + which[~active]] += 1.0
-        count = 1 + self.layout.above + self.layout.above_equal  # adjoints that a program takes
-        slopes = np.zeros((which.size, x.size))
-        for first in range(0, which.size, count):
-            part = adjoints[first : first + count]
-            filled = np.concatenate([part, np.zeros((count - len(part), part.shape[1]))])
-            slopes[first : first + count] = -self.functions.pulled(x, found.y, found.mu, filled)[: len(part)]
-        return values, slopes
+        count = 1 + self.layout.above + self.layout.above_equal  # adjoints that a program takes: zeros fill the last
+        filled = np.concatenate([adjoints, np.zeros((-which.size % count, adjoints.shape[1]))])
+        blocks = filled.reshape(-1, count, filled.shape[1])
+        parts = [self.functions.pulled(x, found.y, found.mu, block) for block in blocks]
+        return values, -np.concatenate([np.zeros((0, x.size)), *parts])[: which.size]
 
 
 # -- values and derivatives -------------------------------------------------------------------------------------------

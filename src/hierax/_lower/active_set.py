@@ -102,6 +102,7 @@ class Tracker:
         self._alike = 0  # how far they are taken on: 1 within their level, 2 to the next one as well
         self._trusted = 2  # how far at most: less where that turned out to be a coincidence
 
+    @np.errstate(over="ignore", invalid="ignore")
     def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The solution from y and mu; None where the steps do not arrive."""
         here = _at(level, level.landed(y), mu)
@@ -206,6 +207,7 @@ def _halved(after: Callable[[float], _There], share: float, most: float) -> _The
 # -- the central path -------------------------------------------------------------------------------------------------
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)

@@ -108,14 +108,6 @@ class Conic(AbstractLowerSolver):
             for text, flag in _doubts(level, curved).items():
                 if flag:
                     raise InputError(text)
-        return self._solve(level, curved)
-
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
-        """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
-        level = level_at(problem, x, y, xi)
-        return _doubts(level, _curved_rows(level))
-
-    def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
         dtype, number = level.start.dtype, jax.ShapeDtypeStruct((), np.int32)
         vectors = [jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal)]
         step, mu, status, iterations = jax.pure_callback(
@@ -134,6 +126,11 @@ class Conic(AbstractLowerSolver):
         judged = jnp.where(left <= reachable(_cones.ACCEPTED * self.tol, dtype), SOLVED, INACCURATE)
         status = jnp.where((status == SOLVED) | (status == INACCURATE), judged, status)
         return LowerSolution(level.tree(v), *level.split(mu), level.objective(v), left, status, iterations)
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
+        """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
+        level = level_at(problem, x, y, xi)
+        return _doubts(level, _curved_rows(level))
 
 
 def _quadratic_form(level: Level, curved: np.ndarray) -> tuple[Array, ...]:

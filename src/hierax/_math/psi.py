@@ -73,7 +73,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.trees import Infinite, move
+from hierax._base.trees import INFINITE, Infinite, move
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
@@ -121,17 +121,16 @@ def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
-class SaddleGradient(NamedTuple):
-    """Derivatives of ell that an inner step needs, and the constraints' values they were made from."""
+class Inner(NamedTuple):
+    """A point of the lower level that an inner solver gives, or derivatives: w (or th) minimises, lam maximises."""
 
     w: PyTree
     lam: Rows
-    values: Rows
 
 
 def saddle_gradient(
     problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
-) -> SaddleGradient:
+) -> Inner:
     """d_w ell = grad_y g + J_y H^T mu and d_lam ell = max(-gamma1 lam, H) - gamma2 (lam - z)."""
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
@@ -144,7 +143,7 @@ def saddle_gradient(
         lam,
         z,
     )
-    return SaddleGradient(d_w, d_lam, values)
+    return Inner(d_w, d_lam)
 
 
 def saddle_gradient_xw(
@@ -197,13 +196,6 @@ class Point(NamedTuple):
     y: PyTree
     z: Rows
     nu: Multipliers
-
-
-class Inner(NamedTuple):
-    """A point of the lower level that an inner solver gives: w (elsewhere th) minimises, lam maximises."""
-
-    w: PyTree
-    lam: Rows
 
 
 class Iterate(NamedTuple):
@@ -444,14 +436,8 @@ def psi_stationarity(
 def inner_gradient(problem: Problem, at: Iterate, inner: Inner, g1: Scalar, g2: Scalar, xi: PyTree) -> Inner:
     """d_th s = grad_y G(x, th) + J_y H' lam + (th - y)/g1, to descend; d_lam s = H(x, th) - (lam - z)/g2, to ascend."""
     x, y, z = at
-    th, lam = inner
-    values, pull_back = jax.vjp(lambda v: problem.rows(x, v), th)
-    (along,) = pull_back(lam)
-    slope = jax.grad(problem.lower, 1)(x, th, xi)
-    return Inner(
-        jax.tree.map(lambda a, b, c, d: a + b + (c - d) / g1, slope, along, th, y),
-        jax.tree.map(lambda a, b, c: a - (b - c) / g2, values, lam, z),
-    )
+    plain = saddle_gradient(problem, x, z, *inner, INFINITE, 1 / g2, xi)
+    return Inner(jax.tree.map(lambda a, b, c: a + (b - c) / g1, plain.w, inner.w, y), plain.lam)
 
 
 def outer_gradient(
@@ -476,10 +462,9 @@ def outer_gradient(
     gradients, (upper, lower) = jax.grad(weighted, (0, 1), has_aux=True)(x, y)
     if above is not None:
         gradients = trees.add(gradients, jax.vjp(problem.rows, x, y)[1](above))
-    (along,) = jax.vjp(lambda v: problem.rows(v, th), x)[1](lam)
-    below = jax.grad(problem.lower)(x, th, xi)
+    below, _ = saddle_gradient_xw(problem, x, th, lam, INFINITE, xi)
     return PsiGradient(
-        x=jax.tree.map(lambda a, b, d: a - b - d, gradients[0], below, along),
+        x=trees.sub(gradients[0], below),
         y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th),
         z=jax.tree.map(lambda a, b: (a - b) / g2, z, lam),
         upper=upper,

@@ -165,10 +165,8 @@ class MaxMin(AbstractLowerSolver):
 
         A product with a Hessian, or with J'J, counts as two.
         """
-        steps = self.dual_steps * self.primal_steps + 1
-        if not self.estimates:
-            return steps, steps + 1
-        return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
+        steps = self.dual_steps * self.primal_steps + 1 + 4 * POWER_STEPS * self.estimates
+        return steps, steps + 1
 
     @compiled_where_called
     def solve(

@@ -530,10 +530,7 @@ class FirstOrderPenalty(Smoothed):
         """r, m and the scales of the rows from the norms at (x0, y0)."""
         dtype = dtype_of(x, y)
         y = sets.project(problem.y_set, y)
-        scales = self.scales
-        if scales is None:
-            scales = constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
-        scales = as_arrays(scales, dtype)
+        scales = as_arrays(self.scales or constraint_scales(problem, x, y, jax.random.fold_in(key, 1)), dtype)
         unit, _, top, _ = gap_unit(problem, scaled(problem, scales), x, y, at)
         numbers = {"r": unit, "m": 1 / MUCH**2 * top, "eps": self.eps, "tau": self.tau}
         last = jnp.maximum(NEGLIGIBLE, jnp.finfo(dtype).eps ** 0.25)
