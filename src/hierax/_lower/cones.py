@@ -21,7 +21,7 @@ gets the remaining digits in two or three steps.
 
 import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -118,14 +118,14 @@ def _solve(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     tries = [(tol, False)] * (not cones) + [(tol, True), (np.sqrt(ACCEPTED) * tol, True), (ACCEPTED * tol, True)]
     total = 0
     for attempt, careful in tries:
-        found, status, duals = _clarabel(form, parts, attempt, max_steps, careful)
-        total += found.iterations
+        step, status, iterations, duals = _clarabel(form, parts, attempt, max_steps, careful)
+        total += iterations
         if status != INACCURATE:
             break
     mu[held.rows], mu[below.rows] = duals[0], np.maximum(duals[1], 0.0)
     for part, dual in zip(cones, duals[2:], strict=True):
         mu[part.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * part.beta), 0.0)
-    step, mu = np.nan_to_num(np.array(found.x)), np.nan_to_num(mu)
+    step, mu = np.nan_to_num(step), np.nan_to_num(mu)
     quick = step.size + mu.size <= 2 * SMALL_ORDER
     if status in (SOLVED, INACCURATE) and (cones or quick):
         step, mu = polished(form, step, mu)
@@ -164,8 +164,8 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
 
 def _clarabel(
     form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool
-) -> tuple[Any, int, list[np.ndarray]]:
-    """The solver's answer, its status, and the dual variables of each part.
+) -> tuple[np.ndarray, int, int, list[np.ndarray]]:
+    """The step, the status, the iterations, and the dual variables of each part.
 
     The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a cone for each curved row.
 
@@ -189,7 +189,7 @@ def _clarabel(
     ).solve()
     meaning = {"Solved": SOLVED, "PrimalInfeasible": INFEASIBLE, "DualInfeasible": UNBOUNDED}
     duals = np.split(np.array(found.z), np.cumsum(sizes)[:-1])
-    return found, meaning.get(str(found.status), INACCURATE), duals
+    return np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals
 
 
 def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
