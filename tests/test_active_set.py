@@ -155,9 +155,9 @@ def test_gradients_through_the_lower_level_are_those_of_differences(sizes):
         for side in (1, -1):
             there = follower.solve(at + side * step, found.y, found.mu)
             moved = follower.total(at + side * step, there)
-            ends.append(np.append(moved.above[:own], moved.upper))
+            ends.append(np.append(moved.values.above[:own], moved.values.upper))
         slopes = (ends[0] - ends[1]) / 2e-5
-        assert np.allclose(slopes, np.append(total.above_slopes[:own, entry], total.slope[entry]), atol=1e-5)
+        assert np.allclose(slopes, np.append(total.slopes.above[:own, entry], total.slopes.upper[entry]), atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(6, 4), (40, 4)])

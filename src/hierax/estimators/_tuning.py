@@ -69,10 +69,10 @@ class Tuning(Phi):
         found = super().at(x, warm)
         if found is not None:
             point, total = found
-            self._gradients.append((x, total.slope))
-            if not self.records or total.upper < self.records[-1][0]:
+            self._gradients.append((x, total.slopes.upper))
+            if not self.records or total.values.upper < self.records[-1][0]:
                 self.best = point
-                self.records.append((total.upper, self._left_of(total.slope), x[0]))
+                self.records.append((float(total.values.upper), self._left_of(total.slopes.upper), x[0]))
                 if self.records[-1][1] <= self._tol or len(self.records) > self._max_iter:
                     raise SearchAborted
         return found
