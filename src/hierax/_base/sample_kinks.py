@@ -24,7 +24,7 @@ from jaxtyping import Array, PyTree
 from hierax._base.jaxprs import ALIKE, CALLS, through
 
 Function = Callable[[PyTree, PyTree, PyTree], PyTree]
-COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
+GREATER, LESS = {"gt", "ge"}, {"lt", "le"}  # comparisons
 POSITIVE = {"exp", "square", "abs", "logistic"}
 KEEPING = ALIKE | {"mul", "div", "dot_general", "max"}  # of positive values they are positive
 
@@ -95,8 +95,8 @@ def _results(equation: Any, parts: list[_Value], samples: int, found: list[str])
     settings = equation.primitive.get_bind_params(equation.params)
     results = equation.primitive.bind(*values, **settings)
     by = None
-    if name in COMPARISONS and jnp.issubdtype(jnp.result_type(values[0]), jnp.floating):
-        by = COMPARISONS[name] * (values[0] - values[1])
+    if name in GREATER | LESS and jnp.issubdtype(jnp.result_type(values[0]), jnp.floating):
+        by = values[0] - values[1] if name in GREATER else values[1] - values[0]
     elif name in ALIKE and len(parts) == 1 and parts[0].by is not None:
         by = equation.primitive.bind(parts[0].by, **settings)
     every = results if equation.primitive.multiple_results else [results]
