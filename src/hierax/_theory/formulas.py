@@ -1,7 +1,7 @@
 r"""The settings that the paper's theorems ask for, as formulas of the problem's constants; numbers only.
 
-Two columns. *Printed*: Theorem 3.2 (c1, c2, delta), Lemma A.7 (B), Corollary C.1 (L_Psi), the remarks (r, q, s, K), as they
-stand. *Corrected*: what their proofs support, derived in docs/methods/corrections.md, items 16, 18, 34 and 36:
+Two columns. *Printed*: Theorem 3.2 (c1, c2, delta), Lemma A.7 (B), Corollary C.1 (L_Psi), the remarks (r, q, s, K), as
+they stand. *Corrected*: what their proofs support, derived in docs/methods/corrections.md, items 16, 18, 34 and 36:
 
     c1*   = 3 M^2 / (2 mu_G eps)         the proof needs M = sup |grad_y F|, squared, and a third of eps
     c2    = 3/2 c1^2 B^2 / eps + 2       with the c1 that is used, not with c1*
