@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pages import DOCS, EVERY
 
+from hierax.extend import METHODS
+
 ROOT = Path(__file__).parent.parent
 MADE = ("gallery/", "reference/")  # by the build
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -270,7 +272,8 @@ def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
         assert gate.take_apart(gate.own_docstring(gate.look_up(name))).formulas, name
 
 
-ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code"}  # pages that are about no single method
+# Pages that are about no single method.
+ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code", "table-1"}
 METHOD_PAGES = [page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem not in ABOUT_ALL]
 
 
@@ -281,6 +284,11 @@ def test_every_page_of_a_method_says_when_to_use_it_and_what_it_costs(page):
         assert "| for | how | not for |" in text and "**Cost.**" in text
     else:
         assert "**When to use it.**" in text and "**Cost of a step.**" in text
+
+
+def test_table_1_has_every_method():
+    text = (DOCS / "methods" / "table-1.md").read_text("utf-8")
+    assert [one.__name__ for one in METHODS.values() if f"`hx.{one.__name__}`" not in text] == []
 
 
 def test_every_excuse_gives_its_reason(gate):
