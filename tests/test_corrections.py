@@ -187,6 +187,26 @@ def test_18_c1_needs_the_square_of_the_slope_of_f(theorem):
     assert excess(1.5 * slope**2 / (mu * eps)) <= eps / 3 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("parts", [2, 3], ids=["A.2 and 3.1", "A.4 and 3.2"])
+def test_18_the_weights_put_right_make_the_solution_eps_minimal(parts):
+    """Levels min mu (y - a x)^2/2, y <= x (so lam* = mu (a - 1) x), F of sines; with delta = 0, 2/3 of eps are left."""
+    rng = np.random.default_rng(12)
+    xs, ys = np.linspace(0, 1, 201)[:, None], np.linspace(-0.5, 1.5, 2001)[None]
+    for _ in range(20):
+        mu, a, eps = rng.uniform(0.5, 2), rng.uniform(1.1, 2), 10 ** rng.uniform(-2, 0)
+        slopes, waves, turns = rng.normal(size=3), rng.uniform(1, 6, 3), rng.uniform(0, 6, 3)
+
+        def f(x, y, slopes=slopes, waves=waves, turns=turns):
+            return sum(s * np.sin(v * y + u * x) for s, v, u in zip(slopes, waves, turns, strict=True))
+
+        slope, bound = np.sum(np.abs(slopes * waves)), mu * (a - 1)
+        c1 = parts * slope**2 / (2 * mu * eps)
+        c2 = parts / 2 * c1**2 * bound**2 / eps
+        value = mu / 2 * (xs - a * xs) ** 2
+        psi = f(xs, ys) + c1 * (mu / 2 * (ys - a * xs) ** 2 - value) + c2 / 2 * positive(ys - xs) ** 2
+        assert np.min(psi) >= np.min(f(xs, xs)) - 2 / parts * eps
+
+
 def test_19_the_violation_that_the_weights_leave():
     """h = |[H]_+| <= (c1 B + sqrt(c1^2 B^2 + 2 c2 e))/c2 with e = eps + M^2/(2 c1 mu), at eps-minimisers of Psi."""
     rng = np.random.default_rng(2)
@@ -264,6 +284,13 @@ def test_23_the_second_moment_of_the_augmented_term_is_smaller_at_feasible_point
 
 def dual_gradient(h, lam, z, gamma1, gamma2):
     return np.maximum(-gamma1 * lam, h) - gamma2 * (lam - z)
+
+
+def test_23_proposition_a_3_holds():
+    rng = np.random.default_rng(14)
+    for _ in range(TRIALS):
+        h, z, gamma = -positive(rng.normal(size=3)), positive(rng.normal(size=3)), 10 ** rng.uniform(-2, 2)
+        assert z @ h <= augmented(h, z, gamma) + 1e-12 <= 2e-12
 
 
 def test_24_the_dual_gradient():
@@ -437,6 +464,29 @@ def test_32_r_is_drawn_from_the_steps_that_were_made():
         assert distances[1] == 0  # R in {1, ..., K}, Corollary C.2
 
 
+def test_32_theorems_c_1_and_c_2_hold_along_every_path():
+    """(C.22) and what follows (C.25), for quadratics over a box and directions with any error b, alpha = 1/(2 L)."""
+    rng = np.random.default_rng(13)
+    for _ in range(20):
+        n, steps = rng.integers(1, 4), 40
+        root = rng.normal(size=(n, n))
+        hessian, slope = root + root.T, rng.normal(size=n)
+        smooth = np.linalg.norm(hessian, 2)
+        alpha, u = 1 / (2 * smooth), rng.uniform(-1, 1, n)
+        psi, moved, errors, distances = [], 0.0, 0.0, 0.0
+        for _ in range(steps):
+            psi.append(0.5 * u @ hessian @ u + slope @ u)
+            b = rng.normal(size=n) * rng.choice([0.0, 0.1, 1.0])
+            before, u = u, np.clip(u - alpha * (hessian @ u + slope + b), -1, 1)
+            gradient = hessian @ u + slope  # the distance to -gradient in the normal cone of the box
+            free = np.where(u >= 1, positive(gradient), np.where(u <= -1, -positive(-gradient), gradient))
+            moved, errors = moved + np.sum((u - before) ** 2) / alpha, errors + alpha * b @ b
+            distances += alpha * free @ free
+        decrease = psi[0] - (0.5 * u @ hessian @ u + slope @ u)
+        assert moved <= 4 * decrease + 2 * errors + 1e-12
+        assert distances <= 18 * decrease + 11 * errors + 1e-12
+
+
 def test_33_k_of_order_c_over_eps_needs_a_start_with_psi_of_order_one():
     eps = 0.1
     means = []
@@ -601,7 +651,7 @@ def test_36_the_last_term_of_corollary_c_3_is_not_of_order_eps():
 
 
 def test_36_the_repaired_bound_holds_along_runs():
-    """4 decrease/(alpha K) + 2 |e^0|^2/(beta K) + 4 c1^2 bias^2 + 4 beta V, against 400 runs without projections.
+    """4 decrease/(alpha K) + 2 |e^0|^2/(beta K) + 4 c1^2 bias^2 + 4 beta V, against 400 runs, some over a box.
 
     F = own (x^2 + y^2)/2 and G = mu y^2/2 - cross x y without rows: w* = cross x/mu, E = -cross^2 x^2/(2 mu).
     """
@@ -615,14 +665,15 @@ def test_36_the_repaired_bound_holds_along_runs():
         hessian = frozen + np.diag([c1 * cross**2 / mu, 0.0])
         alpha = min(1 / (4 * np.linalg.norm(hessian, 2)), beta / (4 * c1 * cross**2 / mu))
         u = before = start = np.tile(rng.normal(size=2), (runs, 1))
-        direction, moved = np.zeros_like(u), []
+        direction, moved, side = np.zeros_like(u), [], rng.choice([np.inf, 0.3])
+        u = before = start = np.clip(u, -side, side)
         for k in range(steps):
             w = cross * u[:, 0] / mu + bias + inner * rng.choice([-1, 1], runs)
             in_y = c1 * sigma_g * rng.choice([-1, 1], runs)  # the noise of g, xi y, has no part in x
             shift = np.stack([c1 * cross * w + sigma_f * rng.choice([-1, 1], runs), in_y], axis=1)
             direction = u @ frozen + shift + (1 - beta if k else 0) * (direction - before @ frozen - shift)
-            before, u = u, u - alpha * direction
-            moved.append(np.mean(np.sum(direction**2, axis=1)))
+            before, u = u, np.clip(u - alpha * direction, -side, side)
+            moved.append(np.mean(np.sum(((u - before) / alpha) ** 2, axis=1)))
         psi = [0.5 * np.einsum("ri,ij,rj->r", v, hessian, v).mean() for v in (start, u)]
         variance = sigma_f**2 + c1**2 * (sigma_g**2 + (cross * inner) ** 2)
         right = 4 * (psi[0] - psi[1]) / (alpha * steps) + 2 * (variance + (c1 * cross * bias) ** 2) / (beta * steps)
