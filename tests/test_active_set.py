@@ -76,6 +76,29 @@ def test_steps_that_lead_nowhere_end_at_once():
     assert len(asked) <= 30
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_without_rows_a_step_is_taken_whole_where_g_falls(seed):
+    """A squared hinge on data in many units: far away the gradient grows where G falls, and G alone leads on."""
+    rng, asked = np.random.default_rng(seed), []
+    truth, features = rng.normal(size=6), rng.normal(size=(200, 6))
+    labels = np.sign(features @ truth + 0.5 * rng.normal(size=200))
+    rows = labels[:, None] * features * np.logspace(-1, 3, 6)
+
+    def slopes(y, mu):
+        asked.append(y)
+        missing = np.maximum(1.0 - rows @ y, 0.0)
+        return Slopes(0.5 * y @ y + 2.0 * missing @ missing, np.zeros(1), y - 4.0 * missing @ rows, np.zeros(0))
+
+    def matrices(y, mu):
+        missing = rows[rows @ y < 1.0]
+        return Matrices(np.zeros((0, 6)), np.eye(6) + 4.0 * missing.T @ missing)
+
+    found = Tracker().solve(Level(np.zeros(0, bool), slopes, matrices, lambda y: y, 1e-6), np.zeros(6), np.zeros(0))
+    assert found is not None
+    assert np.max(np.abs(found.slopes.gradient)) <= 1e-6
+    assert len(asked) <= 10  # 73 where the gradient has to fall in every step
+
+
 def test_an_infeasible_level_is_left_to_others():
     def slopes(y, mu):
         return Slopes(0.5 * float(y @ y), np.zeros(1), y + mu @ [[1.0], [-1.0]], np.array([y[0] + 1, 1 - y[0]]))
@@ -132,9 +155,9 @@ def test_gradients_through_the_lower_level_are_those_of_differences(sizes):
         for side in (1, -1):
             there = follower.solve(at + side * step, found.y, found.mu)
             moved = follower.total(at + side * step, there)
-            ends.append(np.append(moved.above[:own], moved.upper))
+            ends.append(np.append(moved.values.above[:own], moved.values.upper))
         slopes = (ends[0] - ends[1]) / 2e-5
-        assert np.allclose(slopes, np.append(total.above_slopes[:own, entry], total.slope[entry]), atol=1e-5)
+        assert np.allclose(slopes, np.append(total.slopes.above[:own, entry], total.slopes.upper[entry]), atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(6, 4), (40, 4)])

@@ -121,7 +121,7 @@ def test_a_follower_forgets_what_it_has_seen():
             solved = follower.solve(x, y, mu)
             assert solved is not None
             y, mu = solved.y, solved.mu
-            found.append((y, mu, follower.total(x, solved).slope))
+            found.append((y, mu, follower.total(x, solved).slopes.upper))
         return found
 
     first = followed()

@@ -41,7 +41,7 @@ def formulas(data, gamma1, gamma2):
     x, z, w, lam, xi = data["x"], data["z"], data["w"], data["lam"], data["xi"]
     gradient = saddle_gradient(problem, x, z, w, lam, gamma1, gamma2, xi)
     d_x, d_w = saddle_gradient_xw(problem, x, w, lam, gamma1, xi)
-    return (d_x, gradient.w, gradient.lam), d_w, gradient.values
+    return (d_x, gradient.w, gradient.lam), d_w, problem.rows(x, w)
 
 
 @jax.jit

@@ -48,9 +48,9 @@ class Followed:
     def total(self, x):
         """F and its gradient at the last solution."""
         units, found = self.vectors, self.follower.total(x / self.vectors.x_unit, self.last)
-        return found.upper * units.upper_unit + float(
+        return found.values.upper * units.upper_unit + float(
             units.units.upper.origin
-        ), found.slope * units.upper_unit / units.x_unit
+        ), found.slopes.upper * units.upper_unit / units.x_unit
 
 
 # -- the system --------------------------------------------------------------------------------------------------------

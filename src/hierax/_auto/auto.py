@@ -15,7 +15,7 @@ from hierax._auto.searches import NoRoute
 from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
-from hierax._base.settings import is_number
+from hierax._base.settings import COUNT, check_settings, is_number
 from hierax._base.trees import size
 from hierax._engine.programs import SIDE_BY_SIDE_NUMBERS, fits
 from hierax._engine.segments import not_convex
@@ -85,10 +85,7 @@ class Auto(AbstractSolver):
             raise InputError(f"Auto(seconds={self.seconds!r}): needs a positive number or None.")
         if not (is_number(self.tol) and self.tol > 0):
             raise InputError(f"Auto(tol={self.tol!r}): needs a positive number.")
-        for name in ("starts", "samples"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"Auto({name}={value!r}): needs a whole number >= 1 or None.")
+        check_settings(self, dict.fromkeys(("starts", "samples"), COUNT))
 
     def run(self, prepared: Prepared, call: Call) -> Solution:
         """Solve the prepared problem by the route that fits it, or return what an earlier run of the call has found."""

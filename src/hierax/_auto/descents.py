@@ -37,12 +37,12 @@ from hierax._base.constants import LITTLE
 from hierax._base.imports import lazy
 from hierax._compile.configuration import SharedContext
 from hierax._engine.by_hand import VectorsByHand
-from hierax._engine.programs import FEASIBLE, Branches
+from hierax._engine.programs import Branches
 from hierax._engine.vectors import Linearised, Point, Total, VectorProblem
 from hierax._judge.gain import gain
 from hierax._lower.active_set import Found
 from hierax._lower.linear import OutOfTime
-from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._math.lower_level import INACCURATE, SOLVED, UNBOUNDED
 
 scipy_linalg, scipy_optimize = lazy("scipy.linalg"), lazy("scipy.optimize")
 
@@ -164,10 +164,9 @@ class Phi:
         point = Point(x, found.y, found.mu)
         if self._visited is not None:
             self._visited(total, point)
-        values, slopes = self.sides(x, found)
-        return point, total._replace(
-            above=np.concatenate([total.above[self.above], -values]),
-            above_slopes=np.concatenate([total.above_slopes[self.above], -slopes]),
+        sides = zip(total, self.sides(x, found), strict=True)
+        return point, Total(
+            *(part._replace(above=np.concatenate([part.above[self.above], -side])) for part, side in sides)
         )
 
     def minimised(
@@ -185,17 +184,17 @@ class Phi:
                 lines = np.zeros((1 + self.inequalities + self.vectors.layout.above_equal, 1 + x.size))
                 lines[0, 0] = wall
                 return lines
-            warm, total = found
-            wall = total.upper + 1.0  # higher ones would make the line search take tiny steps
-            violation = max(np.max(total.above, initial=0.0), np.max(np.abs(total.equal), initial=0.0))
-            merit = total.upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
+            warm, ((upper, above, equal), total) = found
+            wall = float(upper) + 1.0  # higher ones would make the line search take tiny steps
+            violation = max(np.max(above, initial=0.0), np.max(np.abs(equal), initial=0.0))
+            merit = upper + const.RUN_OFF * max(violation - const.ROUNDING, 0.0)
             stalled = 0 if merit < lowest - least else stalled + 1
             if best is None or merit < lowest:
                 lowest, best = merit, warm
             if stalled > const.MAX_STALLED_EVALUATIONS:
                 raise SearchAborted
-            values = np.concatenate([[total.upper], -total.above, total.equal])
-            slopes = np.concatenate([total.slope[None], -total.above_slopes, total.equal_slopes])
+            values = np.concatenate([[upper], -above, equal])
+            slopes = np.concatenate([total.upper[None], -total.above, total.equal])
             values += slopes @ (x - inside)  # outside of X everything goes on along straight lines
             return np.concatenate([values[:, None], slopes], axis=1)
 
@@ -335,14 +334,10 @@ def central_descent(space: Space, work: Work, start: Point) -> Point | None:
 
 def solved_below(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> tuple[Point, int]:
     """The lower level solved at x, and how that ended; where there is no solution, (x, y) itself."""
-    try:
-        found = vectors.branches(x, y)
-    except OutOfTime:
-        return Point(x, y, np.zeros(vectors.layout.rows)), INACCURATE
+    found = vectors.branches_in_time(x, y)
     best = found.best()
     if best is None:
-        status = INFEASIBLE if (found.status == INFEASIBLE).all() else int(np.max(found.status))
-        return Point(x, y, np.zeros(vectors.layout.rows)), status
+        return Point(x, y, np.zeros(vectors.layout.rows)), int(np.max(found.status, initial=INACCURATE))
     return Point(x, found.y[best], found.mu[best]), UNBOUNDED if found.unbounded else SOLVED
 
 
@@ -361,28 +356,20 @@ def kkt_polish(space: Space, work: Work, start: Point, cuts: Cuts, relaxations: 
     t falls from stage to stage. Where a polish is between two stages determines it: one that arrives where another
     has been ends where that one did.
     """
-    system, way = System(space, cuts, with_multipliers=True), list[tuple[tuple[tuple[float, ...], int], np.ndarray]]()
+    system, way = System(space, cuts, with_multipliers=True), list[Passed]()
     u, change = system.packed(start), const.ROUNDING if cuts else const.SQP_CHANGE
     for stage in range(len(relaxations) + 1):
         if stage:
             relaxed = functools.partial(system.evaluate, t=relaxations[stage - 1])
             u = minimise(relaxed, u, system.bounds, work, system.equalities, change=change)
-        way.append(((relaxations, stage), system.determining(u)))
-        known = _end_after(space.passed, *way[-1])
+        way.append(Passed((relaxations, stage), system.determining(u), system.unpacked(u)))
+        known = next((one.end for one in space.passed if one.is_at(way[-1])), None)
         if known is not None:
             break
-    end = system.unpacked(u) if known is None else known
+    end = known or way[-1].end
     if not work.passed:
-        space.passed.extend(Passed(stage, here, end) for stage, here in way)
+        space.passed.extend(one._replace(end=end) for one in way)
     return end
-
-
-def _end_after(passed: list[Passed], stage: tuple[tuple[float, ...], int], here: np.ndarray) -> Point | None:
-    """The end of a polish that was here after this stage; None where none was."""
-    for one in passed:
-        if one.stage == stage and one.here.shape == here.shape and np.max(np.abs(here - one.here)) <= FEASIBLE:
-            return one.end
-    return None
 
 
 def value_polish(space: Space, work: Work, start: Point, cuts: Cuts, beat: float) -> Point:

@@ -134,7 +134,6 @@ def _least(space: Space, slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.nd
         A_ub=scipy_sparse.csr_array(np.concatenate([slopes, -np.ones((len(slopes), 1))], axis=1)),
         b_ub=-offsets,
         bounds=bounds,
-        method="highs",
     )
     if found.x is None or found.status != 0:
         return None

@@ -18,10 +18,10 @@ from hierax._auto import constants as const
 from hierax._auto.session import Result, Session
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
-from hierax._engine.programs import FEASIBLE, Branches, Programs, raveled, unraveled
+from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
 from hierax._engine.vectors import Point, Structure, Total, VectorProblem
 from hierax._judge.point import relative_gap
-from hierax._lower.linear import OutOfTime, Stop
+from hierax._lower.linear import Stop
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import unit_cube
 from hierax._run.call import Show
@@ -41,6 +41,11 @@ class Passed(NamedTuple):
     stage: tuple[tuple[float, ...], int]
     here: np.ndarray
     end: Point
+
+    def is_at(self, other: "Passed") -> bool:
+        """Whether both are after the same stage, and at the same place."""
+        alike = self.stage == other.stage and self.here.shape == other.here.shape
+        return alike and bool(np.max(np.abs(self.here - other.here)) <= FEASIBLE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,11 +141,7 @@ class Candidate(NamedTuple):
 
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:
     """Solve the lower level at the point's x from many starts, its y among them."""
-    values = vectors.values(*point)
-    try:
-        found = vectors.branches(point.x, point.y)
-    except OutOfTime:
-        found = Branches.none(vectors.layout)
+    values, found = vectors.values(*point), vectors.branches_in_time(point.x, point.y)
     best, upper, lower = found.best(), float(values.upper), float(values.lower)
     violation = vectors.violation(point.x, point.y, values)
     unsolved = Candidate(point, upper, violation, np.inf, point, np.inf, False, 0, start, way)
@@ -291,7 +292,7 @@ class Hunt:
 
     def visited(self, start: int, total: Total, point: Point) -> None:
         """Report a point on the way of a long descent."""
-        self._report(point, start, total.upper, float(np.max(total.above, initial=0.0)), 0.0)
+        self._report(point, start, float(total.values.upper), float(np.max(total.values.above, initial=0.0)), 0.0)
 
     def _report(self, point: Point, start: int, upper: float, violation: float, gap: float) -> None:
         record = {"start": start, "upper": self.in_users_units(upper), "violation": violation, "gap": gap}

@@ -34,9 +34,9 @@ from hierax._base.constants import FRESH_SAMPLES, LITTLE, LOWER_STARTS, MUCH
 from hierax._base.imports import lazy
 from hierax._base.text import numbers_of, shown
 from hierax._base.trees import size
-from hierax._compile.configuration import as_answer, doubled_on_host, float64
+from hierax._compile.configuration import as_answer, doubled_on_host
 from hierax._engine.float64_problem import GROUPS
-from hierax._engine.programs import FEASIBLE, raveled, unraveled
+from hierax._engine.programs import FEASIBLE, boxes, raveled, unraveled
 from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.measuring import SURE
 from hierax._judge.retraining import COUNT, LARGE, Retraining
@@ -175,7 +175,7 @@ class LargeRoute:
                 found.append(stage)
         self.session.log += [stage.text for stage in found]
         if len(found) < len(race):
-            self.runner.shorten_inner_steps()
+            self.runner.damping /= const.GROWTH
         ahead, before = min(found, key=lambda stage: stage.merit, default=None), self.best
         if ahead is None:
             return None, False
@@ -422,8 +422,7 @@ def trained_stages(
     """
     stages: dict[bytes, Stage] = {}
     at = raveled(x)
-    with float64():
-        low, high = map(np.asarray, sets.bounds(training.setting.bound.problem.x_set, x))
+    low, high = boxes(training.setting)[0]
     if way is None:
         # Lengths are sizes here: the search lengthens its steps by itself, whatever the width of X.
         lengths = np.where(at != 0, np.abs(at), np.where(np.isfinite(high - low), 0.5 * (high - low), 1.0))

@@ -22,15 +22,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from hierax._auto import constants as const
-from hierax._auto.session import (
-    Session,
-    arrays_of,
-    float64_problem,
-    form_of_multipliers,
-    in_precision_of,
-    tree_of,
-    zero_multipliers,
-)
+from hierax._auto import session as sessions
+from hierax._auto.session import Session
 from hierax._base.constants import FRESH_SAMPLES, LOWER_STARTS, MUCH
 from hierax._base.errors import InputError
 from hierax._base.trees import select, size
@@ -52,7 +45,6 @@ from hierax._problem.problem import Multipliers, Problem
 from hierax._run.call import Call, Interrupted, OutOfTime
 from hierax._run.device import Output
 from hierax._run.feeding import Exhausted, on_rows
-from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Prepared
 from hierax._run.solution import Counts, Kind, Solution, Solutions, statuses_of
 from hierax._run.stepping import run_steps, state_to_begin_with
@@ -166,13 +158,13 @@ class Stage(NamedTuple):
 
     def kept(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
         """The same for a checkpoint: its arrays, and everything else."""
-        return arrays_of(self[:3]), self[3:]
+        return sessions.arrays_of(self[:3]), self[3:]
 
     @staticmethod
     def restored(prepared: Prepared, kept: tuple[list[np.ndarray], tuple[Any, ...]]) -> "Stage":
         """The stage that was `kept`."""
-        like = prepared.x, prepared.y, form_of_multipliers(prepared)
-        return Stage(*tree_of(kept[0], like), *kept[1])
+        like = prepared.x, prepared.y, sessions.form_of_multipliers(prepared)
+        return Stage(*sessions.tree_of(kept[0], like), *kept[1])
 
 
 def open_by_noise(certificate: Certificate, tol: float) -> bool:
@@ -236,7 +228,7 @@ class Referee:
         self.samples = known if self.prepared.feeders else count
         self._looks += 1
         stated = dataclasses.replace(self.prepared, problem=problem)
-        return float64_problem(stated, self.seed + self._looks - 1, self.samples)
+        return sessions.float64_problem(stated, self.seed + self._looks - 1, self.samples)
 
     def judge(self, x: PyTree, iterate: PyTree, w: PyTree, multipliers: Multipliers, exact_up_to: int = LARGE) -> Stage:
         """The end (x, iterate) of a run, judged at y*(x) up to this number of entries, else at the inner solver's w."""
@@ -254,7 +246,7 @@ class Referee:
         """F, the violations, and the gap of the iterate."""
         judged, gap = self.setting.run("end of a run", _judged, x, y, iterate)
         upper, violation, above = float(judged.upper), float(judged.violation), float(judged.upper_violation)
-        stage = Stage(x, y, zero_multipliers(self.prepared), upper, violation, above, float(gap))
+        stage = Stage(x, y, sessions.zero_multipliers(self.prepared), upper, violation, above, float(gap))
         if not self.setting.zeta.fresh:
             return stage
         return stage._replace(parts=self.setting.run_on_groups("parts of F", _upper, x, y))
@@ -282,7 +274,7 @@ class Referee:
         x, y = self.prepared.x, self.prepared.y
         cubes = unit_cube(size(x), count - 1, self.seed), unit_cube(size(y), count - 1, self.seed + 1)
         xs, ys = self.setting.run("starts", _finite_starts, self.setting.x, self.setting.y, *cubes)
-        return in_precision_of(x, xs), in_precision_of(y, ys)
+        return sessions.in_precision_of(x, xs), sessions.in_precision_of(y, ys)
 
     def certificate(self, end: Stage, training: Retraining | None = None) -> Certificate | None:
         """The certificate of a point, whose lower level may be trained; None: it is too large for one."""
@@ -341,23 +333,24 @@ class Known(NamedTuple):
 
 
 class Runner:
-    """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over."""
+    """Makes the runs of one problem; a run that an earlier run of the same call has finished is taken over.
+
+    Attributes:
+        known: what they have shown.
+        damping: of the inner steps; less after a run that failed.
+    """
 
     def __init__(self, session: Session, referee: Referee) -> None:
         self.session, self.prepared, self.referee = session, session.prepared, referee
         self.known = Known()
         self._cut_short = False  # whether time or the user ended the latest run
-        self._damping = 1.0
+        self.damping = 1.0
 
     @property
     def samples_left(self) -> int | None:
         """How many may still be drawn; None: any number."""
         counts, most = self.known.counts, self.session.auto.samples
         return None if most is None else max(0, most - counts.zeta - counts.xi)
-
-    def shorten_inner_steps(self) -> None:
-        """After a run that failed."""
-        self._damping /= const.GROWTH
 
     def run(self, settings: RunSettings, x: PyTree, y: PyTree, starts: int | None = None) -> Stage | None:
         """One run from (x, y), or one from each of several; the best end, or None where all failed."""
@@ -390,7 +383,9 @@ class Runner:
         )
         if self.known.estimates is None:
             given = state_to_begin_with(self.prepared, self._method(None), call, None).method
-            self.known = self.known._replace(estimates=_estimates(given))
+            assert isinstance(given, SALVF)
+            estimates = float(given.c1), float(given.steps.x.scale), float(given.longest_inner_step)
+            self.known = self.known._replace(estimates=estimates)
         found = self._made(self.prepared.at(x, y, starts), settings, call)
         return None if found is None else self._best_end(found, settings, starts)
 
@@ -468,7 +463,7 @@ class Runner:
         c1, x_step, inner_step = self.known.estimates
         # The longest stable x-step is about 1/(c1 L); steps stay at full length for 2^3 steps.
         steps = Steps(x=Decay(x_step * settings.step_factor / settings.c1_factor, 2.0))
-        inner = dataclasses.replace(inner, eta_max=inner_step * self._damping)
+        inner = dataclasses.replace(inner, eta_max=inner_step * self.damping)
         return SALVF(c1=c1 * settings.c1_factor, steps=steps, inner=inner, follow=follow)
 
     def _ends(self, solution: Solution) -> Iterator[Stage]:
@@ -481,12 +476,6 @@ class Runner:
         yield self.referee.judge(x, iterate, last.w, multipliers)
         if self._output == "tail":
             yield self.referee.judge(last.point.x, iterate, last.w, multipliers)
-
-
-def _estimates(method: AbstractMethod) -> tuple[float, float, float]:
-    """What SALVF estimated at its start."""
-    assert isinstance(method, SALVF)
-    return (float(method.c1), float(method.steps.x.scale), float(method.longest_inner_step))
 
 
 def _sum(counts: Counts, run: Counts, starts: int) -> Counts:

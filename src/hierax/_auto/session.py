@@ -211,9 +211,8 @@ class Session:
     ) -> Solution:
         """The solution of the call; `point`: arrays inside of X and Y, `upper`: F there."""
         compiling = self.compile_seconds
-        counts = counts or Counts.of_search(0.0, 0.0)
         counts = dataclasses.replace(
-            counts,
+            counts or Counts.of_search(0.0, 0.0),
             seconds=self.work.elapsed - compiling,
             compile_seconds=compiling,
             evaluations=self.work.evaluations or None,

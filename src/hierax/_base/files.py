@@ -18,12 +18,10 @@ filelock = lazy("filelock")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """What a file of JSON holds."""
 
-UNFINISHED = ".unfinished"  # ends the name of what is being written
-
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Make or replace a file by what `write` puts into it; where that fails the old file stays."""
-    unfinished = path.with_name(path.name + UNFINISHED)
+    unfinished = path.with_name(f"{path.name}.unfinished")
     try:
         unfinished.unlink(missing_ok=True)  # what a killed process left, or a link, which is not followed
         with open(unfinished, "xb") as file:
@@ -58,11 +56,9 @@ class FolderLock:
     A file that is a symbolic link is refused, and processes that this one forks do not hold the lock.
     """
 
-    NAME = "lock"
-
     def __init__(self, folder: Path) -> None:
         """Make the folder where there is none, and lock it; InputError where that cannot be done."""
-        self._path = folder / self.NAME
+        self._path = folder / "lock"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = filelock.FileLock(self._path, blocking=False, thread_local=False)

@@ -63,8 +63,7 @@ def moved(module: str, names: str) -> Callable[[str], Any]:
             if error.name is None or error.name.partition(".")[0] != "hierax_lab":
                 raise
             raise MissingExtra(f"{module}.{name} is now {now_in}.{name}, of another package: {GET_THE_LAB}") from error
-        text = f"{module}.{name} goes in version {GOES_IN}: write {now_in}.{name} instead."
-        warn(text)
+        warn(f"{module}.{name} goes in version {GOES_IN}: write {now_in}.{name} instead.")
         return found
 
     return forwarded

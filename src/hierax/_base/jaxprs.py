@@ -6,7 +6,7 @@ values of affine ones. What no rule covers counts as unknown, so that whatever i
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.extend.core as jex
@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
 from hierax._base.trees import is_key
+
+Known = TypeVar("Known")
 
 
 def depends_on_arguments(function: Callable[..., PyTree], *args: PyTree) -> bool:
@@ -100,8 +102,7 @@ class Curvature(NamedTuple):
     @property
     def negated(self) -> "Curvature":
         """That of the negative."""
-        sign = None if self.sign is None else -self.sign
-        return Curvature(self.is_concave, self.is_convex, self.is_constant, sign)
+        return Curvature(self.is_concave, self.is_convex, self.is_constant, self.sign and -self.sign)
 
 
 UNKNOWN = Curvature()
@@ -120,21 +121,29 @@ def curvatures(function: Callable[..., PyTree], *args: PyTree) -> list[Curvature
         ([True, False, False], [True, True, False])
     """
     closed = jax.make_jaxpr(function)(*args)
-    return _through(closed, [AFFINE] * len(closed.jaxpr.invars))
+    return through(closed, [AFFINE] * len(closed.jaxpr.invars), _of_number, _results)
 
 
-def _through(closed: jex.ClosedJaxpr, given: Sequence[Curvature]) -> list[Curvature]:
-    """What is known of the results of a program, from what is known of its arguments."""
+def through(
+    closed: jex.ClosedJaxpr,
+    given: Sequence[Known],
+    of_number: Callable[[Any], Known],
+    results: Callable[[jex.JaxprEqn, list[Known]], Sequence[Known]],
+) -> list[Known]:
+    """What is known of the results of a program, from what is known of its arguments.
+
+    `of_number`: what is known of a number that the program holds; `results`: of the results of one primitive.
+    """
     program = closed.jaxpr
     known = dict(zip(map(id, program.invars), given, strict=True))
-    known |= {id(v): _of_number(value) for v, value in zip(program.constvars, closed.consts, strict=True)}
+    known |= {id(v): of_number(value) for v, value in zip(program.constvars, closed.consts, strict=True)}
 
-    def read(atom: object) -> Curvature:
-        return _of_number(atom.val) if isinstance(atom, jex.Literal) else known.get(id(atom), UNKNOWN)
+    def read(atom: Any) -> Known:
+        return of_number(atom.val) if isinstance(atom, jex.Literal) else known[id(atom)]
 
     for equation in program.eqns:
-        results = _results(equation, [read(atom) for atom in equation.invars])
-        known |= {id(v): one for v, one in zip(equation.outvars, results, strict=True)}
+        found = results(equation, [read(atom) for atom in equation.invars])
+        known |= {id(v): one for v, one in zip(equation.outvars, found, strict=True)}
     return [read(atom) for atom in program.outvars]
 
 
@@ -142,7 +151,7 @@ def _results(equation: jex.JaxprEqn, parts: list[Curvature]) -> list[Curvature]:
     """What is known of the results of one primitive."""
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if equation.primitive.name in CALLS and isinstance(inner, jex.ClosedJaxpr):
-        return _through(inner, parts)
+        return through(inner, parts, _of_number, _results)
     single = equation.primitive.name not in CALLS and len(equation.outvars) == 1
     found = _by_rule(equation, parts) if single else UNKNOWN
     by_no_rule = not (found.is_convex or found.is_concave)

@@ -12,16 +12,16 @@ N^(-1/2) (as in smoothed quantile regression: Fernandes, Guerre, Horta 2021; He,
 stays one: w softplus(u / w) is convex in (u, w) and grows with w, and w is convex in u.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from hierax._base.jaxprs import ALIKE, CALLS
+from hierax._base.jaxprs import ALIKE, CALLS, through
 
 Function = Callable[[PyTree, PyTree, PyTree], PyTree]
 COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
@@ -75,30 +75,15 @@ def _smoothed(function: Function, args: tuple[PyTree, PyTree, PyTree], found: li
     x, y, batch = map(jax.tree.leaves, args)
     samples = len(batch[0]) if batch and jnp.ndim(batch[0]) else 0
     given = [_Value(leaf, of_point=True) for leaf in (*x, *y)] + [_Value(leaf, of_sample=True) for leaf in batch]
-    results = _through(closed, given, samples, found)
+    results = through(closed, given, _Value, functools.partial(_results, samples=samples, found=found))
     return jax.tree.unflatten(jax.tree.structure(shape), [one.value for one in results])
-
-
-def _through(closed: Any, given: Sequence[_Value], samples: int, found: list[str]) -> list[_Value]:
-    """The results of a program."""
-    program = closed.jaxpr
-    known = dict(zip(map(id, program.invars), given, strict=True))
-    known |= {id(v): _Value(value) for v, value in zip(program.constvars, closed.consts, strict=True)}
-
-    def read(atom: Any) -> _Value:
-        return _Value(atom.val) if isinstance(atom, jex.Literal) else known[id(atom)]
-
-    for equation in program.eqns:
-        results = _results(equation, [read(atom) for atom in equation.invars], samples, found)
-        known |= {id(v): one for v, one in zip(equation.outvars, results, strict=True)}
-    return [read(atom) for atom in program.outvars]
 
 
 def _results(equation: Any, parts: list[_Value], samples: int, found: list[str]) -> list[_Value]:
     """The results of one primitive."""
     name, inner = equation.primitive.name, _inside(equation)
     if inner is not None:
-        return _through(inner, parts, samples, found)
+        return through(inner, parts, _Value, functools.partial(_results, samples=samples, found=found))
     of_point, of_sample = any(part.of_point for part in parts), any(part.of_sample for part in parts)
     values = [part.value for part in parts]
     positive = name in POSITIVE or (name in KEEPING and all(part.positive for part in parts))

@@ -113,7 +113,7 @@ def escaped(text: object) -> str:
 def table(
     caption: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = (), css_class: str = "hierax-table"
 ) -> str:
-    """An HTML table whose first column names the rows; `headings` name the columns.
+    """An HTML table whose first column names the rows, `headings` the columns; nothing where there are no rows.
 
     Examples:
         >>> '<tr><th scope="row">x</th><td>0.5</td></tr>' in table("Point", [("x", 0.5)])
@@ -128,7 +128,8 @@ def table(
 
     body = "".join(row(*cells) for cells in rows)
     thead = f"<thead><tr>{head}</tr></thead>" if headings else ""
-    return f'<table class="{css_class}"><caption>{escaped(caption)}</caption>{thead}<tbody>{body}</tbody></table>'
+    shown = f'<table class="{css_class}"><caption>{escaped(caption)}</caption>{thead}<tbody>{body}</tbody></table>'
+    return shown if body else ""
 
 
 def notebook_table(caption: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> str:

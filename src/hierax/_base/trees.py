@@ -119,20 +119,12 @@ def largest(tree: PyTree, dtype: jnp.dtype) -> Scalar:
 
 def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """`new` where the condition holds, else `old`, leaf by leaf (random keys never change and are kept)."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return b if is_key(a) else jax.lax.select(condition, a, b)
-
-    return jax.tree.map(pick, new, old)
+    return jax.tree.map(lambda a, b: b if is_key(a) else jax.lax.select(condition, a, b), new, old)
 
 
 def move(tree: PyTree, step: Scalar | float, direction: PyTree) -> PyTree:
     """`tree - step * direction`, every leaf in its own precision (x and y may differ)."""
-
-    def moved(a: Array, d: Array) -> Array:
-        return a - jnp.asarray(step, a.dtype) * d.astype(a.dtype)
-
-    return jax.tree.map(moved, tree, direction)
+    return jax.tree.map(lambda a, d: a - jnp.asarray(step, a.dtype) * d.astype(a.dtype), tree, direction)
 
 
 def dtype_of(*trees: PyTree) -> jnp.dtype:

@@ -89,8 +89,7 @@ def from_torch(function: Callable[..., Tensor]) -> Callable[[PyTree, PyTree, PyT
 
         def call(variables: list[Tensor], batch: list[Tensor]) -> Tensor:
             at, below = jax.tree.unflatten(structure, variables)
-            more = (jax.tree.unflatten(of_data, batch),) if takes_batch else ()
-            return function(at, below, *more)
+            return function(at, below, *([jax.tree.unflatten(of_data, batch)] if takes_batch else []))
 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # what fails later fails inside of XLA
             _try_out(function, call, leaves, data)

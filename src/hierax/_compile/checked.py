@@ -49,8 +49,7 @@ def batch_shape(bound: Bound, name: str, n: int) -> PyTree:
         return None
     if isinstance(source, samples.Finite):
         return source.shapes(n)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    drawn = bound.trace(f"{name}.draw", (key, n))
+    drawn = bound.trace(f"{name}.draw", (jax.eval_shape(lambda: jax.random.key(0)), n))
     for leaf in jax.tree.leaves(drawn):
         if leaf.aval.ndim == 0 or leaf.aval.shape[0] != n:
             raise InputError(
@@ -143,11 +142,7 @@ def refused(problem: object, x0: PyTree, y0: PyTree) -> str | None:
 
 def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTree) -> dict[str, Array]:
     """Whether every function and its gradients are finite at a point, by name (part of a compiled program)."""
-
-    def every_row(x: PyTree, y: PyTree) -> dict[str, PyTree]:
-        return {name: getattr(problem, name)(x, y) for name in CONSTRAINTS}
-
-    rows, pull_back = jax.vjp(every_row, x, y)
+    rows, pull_back = jax.vjp(lambda x, y: {name: getattr(problem, name)(x, y) for name in CONSTRAINTS}, x, y)
     return {
         "upper": all_finite(problem.upper(x, y, zeta)),
         "lower": all_finite(problem.lower(x, y, xi)),
@@ -162,6 +157,5 @@ def refuse_nonfinite(fine: dict[str, Array]) -> None:
     """Raise where `finite_values` of the start (or of some starts: an axis) says no."""
     for name, flags in fine.items():
         if not np.all(np.asarray(flags)):
-            many = np.ndim(flags) > 0
-            where = f"at {int(np.sum(~np.asarray(flags)))} of the starts" if many else "at (x0, y0)"
+            where = f"at {np.sum(~np.asarray(flags))} of the starts" if np.ndim(flags) else "at (x0, y0)"
             raise InputError(f"{name} is not finite {where}; start from a point where every function is finite.")

@@ -54,8 +54,7 @@ def in_own_configuration(function: Callable[Parameters, Result]) -> Callable[Par
 
 def refuse_to_be_traced(name: str, given: PyTree) -> None:
     """Refuse to run inside jit, vmap or grad: where an array that was given, or a new one, is a traced one."""
-    leaves = [*jax.tree.leaves(given), on_device(0.0)]
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(given), on_device(0.0))):
         raise InputError(inside_a_trace(name))
 
 

@@ -49,9 +49,7 @@ def lengths_of(
     by_both, by_box = half < RUN_OFF * own, nothing & (half < RUN_OFF**2)
     assumed = ~by_both & ~by_box & nothing
     found = np.where(by_both, np.minimum(half, WIDE * own), np.where(by_box, half, own))
-    if not groups.size:
-        return Lengths(np.where(assumed, 1.0, found), assumed)
-    shared = np.zeros(groups.max() + 1)
+    shared = np.zeros(groups.size)
     np.maximum.at(shared, groups, np.where(assumed, 0.0, found))
     nothing = shared[groups] == 0
     return Lengths(np.where(nothing, 1.0, shared[groups]), nothing)

@@ -28,6 +28,7 @@ from hierax._lower.linear import CONVERGED, SAME, Matrices, OutOfTime, Products,
 from hierax._math import lower_level
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import RUNNING, SOLVED, UNBOUNDED, continued_outside, level_at
+from hierax._math.lower_level import unraveled as unraveled
 from hierax._math.spectrum import extreme_eigenvalues
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, scaled
@@ -330,10 +331,7 @@ class Traced(NamedTuple):
 
     def product(self, x: Array, y: Array, mu: Array, a: Array, b: Array) -> Array:
         """H a + J'b, then J a."""
-        level = self.level(x, y)
-        _, pull = jax.vjp(level.rows, level.start)
-        _, both = jax.jvp(lambda y: self.lower(x, y, mu), (y,), (a,))
-        return both.at[: y.size].add(pull(b)[0])
+        return jax.jvp(lambda y, mu: self.lower(x, y, mu), (y, mu), (a, b))[1]
 
     def least_curvature(self, x: Array, y: Array, mu: Array, free: Array) -> Array:
         """About the smallest eigenvalue of L_yy on some entries (Lanczos: never below it)."""
@@ -355,10 +353,13 @@ def sizes(traced: Traced, x: Array, y: Array) -> tuple[Array, Array, Array]:
     return jnp.stack(values), jnp.sqrt(squares), found.row
 
 
-def boxes(problem: Problem, data: Data, start: Trees) -> tuple[sets.Bounds, sets.Bounds]:
+def boxes(setting: Float64Problem) -> tuple[sets.Bounds, sets.Bounds]:
     """The boxes around X and Y."""
-    del data
-    return sets.bounds(problem.x_set, start.x), sets.bounds(problem.y_set, start.y)
+
+    def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[sets.Bounds, sets.Bounds]:
+        return sets.bounds(problem.x_set, x), sets.bounds(problem.y_set, y)
+
+    return setting.once("boxes", lambda: setting.run("boxes", program, setting.x, setting.y, quick=True))
 
 
 def _pushed(function: Callable[[Array], Array], at: Array, directions: Array) -> Array:
@@ -425,8 +426,7 @@ class Programs:
         self.lanes = LOWER_STARTS if together else 1
         self.x_groups = sets.shared_units(problem.x_set, setting.x)
         self.y_groups = sets.shared_units(problem.y_set, setting.y)
-        both = setting.once("boxes", lambda: setting.run("boxes", boxes, self.trees, quick=True))
-        self.x_limits, self.y_limits = both
+        self.x_limits, self.y_limits = boxes(setting)
         self.entrywise = sets.all_entrywise(problem.x_set) and sets.all_entrywise(problem.y_set)
 
     def functions(self, units: Units, stop: Stop = lambda: False) -> "Functions":
@@ -496,15 +496,6 @@ def layout_in(setting: Float64Problem) -> Layout:
 def raveled(tree: PyTree) -> np.ndarray:
     """The tree as one vector, without compiling anything."""
     return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
-
-
-def unraveled(like: PyTree, vector: np.ndarray | Array) -> PyTree:
-    """A vector in the structure of a tree, likewise."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    return jax.tree.unflatten(
-        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
-    )
 
 
 # -- functions in units -----------------------------------------------------------------------------------------------
@@ -620,11 +611,6 @@ class Functions:
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
 
-    def __init__(self, programs: Programs, units: Units) -> None:
-        super().__init__(programs, units)
-        above, above_equal, rows, stationarity = self.layout.parts
-        self._uppers, self._below = np.r_[0, above, above_equal], np.r_[stationarity, rows]
-
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]
 
@@ -638,11 +624,13 @@ class FunctionsByTable(Functions):
         return Matrices(slopes.rows[:, x.size :], slopes.stationarity[:, x.size :])
 
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        return self.lines(np.concatenate([x, y, mu]))[self._below, 1 : 1 + x.size]
+        _, slopes = self.at(x, y, mu)
+        return np.concatenate([slopes.stationarity, slopes.rows])[:, : x.size]
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        lines = self.lines(np.concatenate([x, y, np.zeros(self.layout.rows)]))[self._uppers]
-        return lines[:, 0], lines[:, 1:]
+        values, slopes = self.at(x, y, np.zeros(self.layout.rows))
+        both = [np.concatenate([[one.upper], one.above, one.above_equal]) for one in (values, slopes)]
+        return both[0], both[1]
 
     def pulled(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, adjoints: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # slopes may be infinite: then nothing is known

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from hierax._base.text import entries, shown, text_table
 from hierax._engine.float64_problem import ROUNDING, Data, Float64Problem
-from hierax._math.convexity import SegmentPlan, Segments, along_segments, lower_curvatures, plan_segments
+from hierax._math.convexity import Segments, along_segments, lower_curvatures, plan_segments
 from hierax._problem.problem import Problem
 
 SEGMENTS = 32  # random segments around y on which the convexity of a lower level is sampled
@@ -59,11 +59,8 @@ def segments_around(
     setting: Float64Problem, y: PyTree, points: int, rng: np.random.Generator, away: float = 0.0
 ) -> Segments:
     """What random segments in Y show at the setting's x, and up to the relative distance `away` around it."""
-
-    def program(problem: Problem, data: Data, y: PyTree, plan: SegmentPlan) -> Segments:
-        return along_segments(problem, data.xi, y, plan)
-
-    return setting.run("segments", program, y, plan_segments(setting.x, y, points, rng, away))
+    plan = plan_segments(setting.x, y, points, rng, away)
+    return setting.run("segments", lambda problem, data, *at: along_segments(problem, data.xi, *at), y, plan)
 
 
 def not_convex(setting: Float64Problem, y: PyTree, seed: int | np.random.Generator) -> str | None:
@@ -97,8 +94,7 @@ def strong_convexity(setting: Float64Problem, segments: Segments) -> tuple[Findi
     def program(problem: Problem, data: Data, xs: PyTree, ys: PyTree) -> tuple[Array, Array]:
         return jax.lax.map(lambda at: lower_curvatures(problem, at[0], at[1], data.xi), (xs, ys))
 
-    found = setting.run("curvature", program, segments.x, segments.middle)
-    bottom, top = (np.nan_to_num(part) for part in found)
+    bottom, top = map(np.nan_to_num, setting.run("curvature", program, segments.x, segments.middle))
     worst, largest = int(np.argmin(bottom)), float(np.max(np.abs(top)))
     text = f"G_yy has the eigenvalue {bottom[worst]:.3g} {_where(segments, worst)}"
     name = "strongly convex lower objective"

@@ -26,7 +26,7 @@ from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functio
 from hierax._engine.programs import Point as Point
 from hierax._engine.segments import FLAT, not_convex
 from hierax._lower.active_set import Found, Level, Tracker, centre
-from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, SecondDerivatives, Stop, System, gradients, stiffness
+from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, OutOfTime, SecondDerivatives, Stop, System, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -58,37 +58,35 @@ class Structure(NamedTuple):
 # -- y*(x) followed ---------------------------------------------------------------------------------------------------
 
 
-class Total(NamedTuple):
-    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*.
+class Uppers(NamedTuple):
+    """Functions of the upper level at a point, or derivatives of them, one line each.
 
     Attributes:
         upper: F.
-        slope: its gradient.
         above: the upper constraints, then the faces of X.
-        above_slopes: their Jacobian.
         equal: the equalities of X.
-        equal_slopes: their Jacobian.
     """
-
-    upper: float
-    slope: np.ndarray
-    above: np.ndarray
-    above_slopes: np.ndarray
-    equal: np.ndarray
-    equal_slopes: np.ndarray
-
-    @property
-    def finite(self) -> bool:
-        """Whether all derivatives are known."""
-        return all(bool(np.isfinite(part).all()) for part in (self.slope, self.above_slopes, self.equal_slopes))
-
-
-class UpperSlopes(NamedTuple):
-    """Derivatives of F, of the upper constraints with the faces of X, and of the equalities of X."""
 
     upper: np.ndarray
     above: np.ndarray
     equal: np.ndarray
+
+    @staticmethod
+    def cut(lines: np.ndarray, above: int) -> "Uppers":
+        """Those that stand one after another; `above` is how many lines there are of the second kind."""
+        return Uppers(lines[0], lines[1 : 1 + above], lines[1 + above :])
+
+
+class Total(NamedTuple):
+    """Functions of the upper level at (x, y*(x)), and their derivatives in x through y*."""
+
+    values: Uppers
+    slopes: Uppers
+
+    @property
+    def finite(self) -> bool:
+        """Whether all derivatives are known."""
+        return all(bool(np.isfinite(part).all()) for part in self.slopes)
 
 
 def through(functions: Functions, point: Point, system: System) -> tuple[Total, np.ndarray]:
@@ -105,9 +103,7 @@ def through(functions: Functions, point: Point, system: System) -> tuple[Total, 
         adjoints[pushed] = np.concatenate(system.solve(in_y[pushed].T.copy(), np.zeros((mu.size, pushed.size)))).T
     with np.errstate(invalid="ignore"):  # slopes may be infinite
         slopes = direct[:, : x.size] - functions.pulled(x, y, mu, adjoints)
-    end = 1 + functions.layout.above
-    total = Total(float(values[0]), slopes[0], values[1:end], slopes[1:end], values[end:], slopes[end:])
-    return total, adjoints
+    return Total(*(Uppers.cut(lines, functions.layout.above) for lines in (values, slopes))), adjoints
 
 
 class Follower:
@@ -130,8 +126,7 @@ class Follower:
 
     def solve(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The lower level's solution at x (inside X) from near y and mu; None where it was not reached."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._tracker.solve(self._level(x), y, mu)
+        return self._tracker.solve(self._level(x), y, mu)
 
     def solve_from_anywhere(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The same, where need be by way of solvers that arrive more often."""
@@ -144,13 +139,11 @@ class Follower:
 
     def held(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, active: np.ndarray) -> Found | None:
         """y and mu at x with the given rows active, whatever their signs; None where the steps do not arrive."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._tracker.held(self._level(x), y, mu, active)
+        return self._tracker.held(self._level(x), y, mu, active)
 
     def centred(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
         """The point of the lower level's central path at x and t, from near y and mu; None where it is not reached."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return centre(self._level(x), y, mu, t)
+        return centre(self._level(x), y, mu, t)
 
     def _level(self, x: np.ndarray) -> Level:
         return Level(
@@ -180,17 +173,15 @@ class Follower:
         active, ny = found.system.active[which], found.y.size
         values = np.where(active, found.mu[which], -found.slopes.rows[which])
         of_y, of_rows = np.zeros((ny, which.size)), np.zeros((found.mu.size, which.size))
-        of_y[:, ~active] = -gradients(found.system.matrices, which[~active]).T
+        of_y[:, ~active] = -found.system.matrices.gradients(which[~active]).T
         of_rows[which[active], np.flatnonzero(active)] = 1.0
         adjoints = np.concatenate(found.system.solve(of_y, of_rows)).T
         adjoints[np.flatnonzero(~active), ny + which[~active]] += 1.0
-        count = 1 + self.layout.above + self.layout.above_equal  # adjoints that a program takes
-        slopes = np.zeros((which.size, x.size))
-        for first in range(0, which.size, count):
-            part = adjoints[first : first + count]
-            filled = np.concatenate([part, np.zeros((count - len(part), part.shape[1]))])
-            slopes[first : first + count] = -self.functions.pulled(x, found.y, found.mu, filled)[: len(part)]
-        return values, slopes
+        count = 1 + self.layout.above + self.layout.above_equal  # adjoints that a program takes: zeros fill the last
+        filled = np.concatenate([adjoints, np.zeros((-which.size % count, adjoints.shape[1]))])
+        blocks = filled.reshape(-1, count, filled.shape[1])
+        parts = [self.functions.pulled(x, found.y, found.mu, block) for block in blocks]
+        return values, -np.concatenate([np.zeros((0, x.size)), *parts])[: which.size]
 
 
 # -- values and derivatives -------------------------------------------------------------------------------------------
@@ -256,10 +247,9 @@ class InUnits:
             return self.at(x, y, mu)[0]
         return self.functions.values(*self.landed(x, y), mu)
 
-    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> UpperSlopes:
-        """Those in (x, y)."""
-        slopes, end = self.functions.upper(x, y)[1], 1 + self.layout.above
-        return UpperSlopes(slopes[0], slopes[1:end], slopes[end:])
+    def upper_slopes(self, x: np.ndarray, y: np.ndarray) -> Uppers:
+        """Derivatives of the upper level's functions in (x, y)."""
+        return Uppers.cut(self.functions.upper(x, y)[1], self.layout.above)
 
     def lower_slope(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The gradient of G in (x, y), at the nearest point of X and Y."""
@@ -389,6 +379,13 @@ class VectorProblem(InUnits):
         every[0] = multipliers
         return self.followed(x, points, every)
 
+    def branches_in_time(self, x: np.ndarray, y: np.ndarray) -> Branches:
+        """The same without mu; none where the time is up before they are known."""
+        try:
+            return self.branches(x, y)
+        except OutOfTime:
+            return Branches.none(self.layout)
+
     def _convex_at(self, found: Found) -> bool:
         """Whether L is convex in y at a solution; where it is not, the lower level never counts as convex again."""
         matrices = found.system.matrices
@@ -415,22 +412,18 @@ class VectorProblem(InUnits):
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers: by the follower, or else by what arrives."""
-        follower = self.follower
+        follower, convex = self.follower, self.bent is None
         if follower is None or not (self.programs.lanes == 1 or len(points) == 1):
-            return self.solved(x, points, mu)
+            return self.functions.branches(x, points, mu, convex)
         solve = follower.solve_from_anywhere if self.programs.large else follower.solve
         every = []
-        for start in zip(points, mu, strict=True):
-            found = solve(x, *start)
+        for y, multipliers in zip(points, mu, strict=True):
+            found = solve(x, y, multipliers)
             if found is None:
-                every.append(self.solved(x, *(part[None] for part in start)))
+                every.append(self.functions.branches(x, y[None], multipliers[None], convex))
             else:
                 every.append(Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED))
         return Branches.joined(every)
-
-    def solved(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
-        """The lower level at x from each of the points and multipliers, without the follower."""
-        return self.functions.branches(x, points, mu, self.bent is None)
 
     def structure(self, xs: np.ndarray) -> Structure:
         """Which rows are mere bounds, and which are none at all, as far as Jacobians at a few points show."""
@@ -559,7 +552,7 @@ class Linearised:
     vectors: VectorProblem
     point: Point
     values: Values
-    slopes: UpperSlopes
+    slopes: Uppers
     _kept: dict[bytes, Response] = dataclasses.field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -583,7 +576,7 @@ class Linearised:
 
     def row_slopes(self, which: np.ndarray) -> np.ndarray:
         """The Jacobian in (x, y) of some rows (a mask)."""
-        from_y = gradients(self.matrices, np.flatnonzero(which))
+        from_y = self.matrices.gradients(np.flatnonzero(which))
         of_x = np.zeros((which.size, self.point.x.size)) if self.mixed is None else self.mixed[self.point.y.size :]
         return np.concatenate([of_x[which], from_y], axis=1)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.programs import FEASIBLE
-from hierax._engine.vectors import MAX_DENSE, Linearised, Point, UpperSlopes, VectorProblem
+from hierax._engine.vectors import MAX_DENSE, Linearised, Point, Uppers, VectorProblem
 from hierax._judge.gain import total_slopes
 from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
 from hierax._lower.linear import OutOfTime, Stop
@@ -124,7 +124,7 @@ class _Base:
         return min(self._merit(settled(self.vectors, self.point)), self.value)
 
     @functools.cached_property
-    def _slopes(self) -> UpperSlopes | None:
+    def _slopes(self) -> Uppers | None:
         """Derivatives of the upper level's functions through y*(x)."""
         return total_slopes(self.at, self.at.active)
 

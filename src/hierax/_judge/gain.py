@@ -30,9 +30,9 @@ import numpy as np
 
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
-from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, UpperSlopes, through
+from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, Uppers, through
 from hierax._judge.measuring import KINK
-from hierax._lower.linear import KKTSystem, Matrices, gradients
+from hierax._lower.linear import KKTSystem, Matrices
 from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
@@ -86,24 +86,22 @@ def _unknown(at: Linearised) -> Gain:
     return Gain(np.nan, np.zeros(at.vectors.layout.nx), np.nan, np.zeros(len(at.values.above)))
 
 
-def total_slopes(at: Linearised, active: np.ndarray) -> UpperSlopes | None:
+def total_slopes(at: Linearised, active: np.ndarray) -> Uppers | None:
     """Total derivatives through y*(x) on some active rows; None where y* is not unique, or not known."""
     if at.vectors.programs.large:
         found = _adjoint_slopes(at, active)
         return None if found is None else found[0]
     nx, dy = at.vectors.layout.nx, at.response(active).y
-    return None if dy is None else UpperSlopes(*(part[..., :nx] + part[..., nx:] @ dy for part in at.slopes))
+    return None if dy is None else Uppers(*(part[..., :nx] + part[..., nx:] @ dy for part in at.slopes))
 
 
-def _adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[UpperSlopes, np.ndarray] | None:
+def _adjoint_slopes(at: Linearised, active: np.ndarray) -> tuple[Uppers, np.ndarray] | None:
     """Total derivatives by adjoint systems, one per function of the upper level, and the adjoint multipliers of F.
 
     None where the system is not solved, or its solution not unique.
     """
     total, adjoints = through(at.vectors.functions, at.point, KKTSystem(at.matrices, active))
-    if not total.finite:
-        return None
-    return UpperSlopes(total.slope, total.above_slopes, total.equal_slopes), adjoints[0, at.point.y.size :]
+    return (total.slopes, adjoints[0, at.point.y.size :]) if total.finite else None
 
 
 def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
@@ -133,7 +131,7 @@ def _bound(at: Linearised, tol: float, weak: np.ndarray) -> float:
         return np.nan
     slopes, multipliers = found
     which = np.flatnonzero(weak)
-    norms = np.linalg.norm(gradients(at.matrices, which), axis=1)
+    norms = np.linalg.norm(at.matrices.gradients(which), axis=1)
     coupled = 1 + int(np.sum(held.coupled[which]))
     moved = np.linalg.norm(moves[which] * norms[:, None], axis=0).sum()
     released = np.linalg.norm(multipliers[which] * norms) * moved * coupled / least
@@ -145,7 +143,7 @@ def _upper_rows(at: Linearised, tol: float) -> np.ndarray:
     return at.values.above >= -KINK * tol
 
 
-def _smooth_gain(at: Linearised, tol: float, slopes: UpperSlopes | None) -> Gain:
+def _smooth_gain(at: Linearised, tol: float, slopes: Uppers | None) -> Gain:
     """Where F(x, y*(x)) is differentiable."""
     if slopes is None:
         return _unknown(at)

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.text import entries, numbers_of
+from hierax._base.text import entries
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.linear import Matrices, OutOfTime, Stop
+from hierax._lower.linear import Matrices, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
-from hierax._problem.problem import Multipliers
+from hierax._problem.problem import Multipliers, Rows
 
 SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
 SAME = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
@@ -139,10 +139,7 @@ class Inspection:
     def reference(self, solver: AbstractLowerSolver | None) -> Reference:
         """The solutions of the lower level at x."""
         (x, y), vectors = self.at, self.vectors
-        try:
-            found = vectors.branches(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
-        except OutOfTime:
-            found = Branches.none(self.programs.layout)
+        found = vectors.branches_in_time(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
         best = found.best()
         if best is None or found.unbounded:
             infeasible = found.status.size and (found.status == INFEASIBLE).all()
@@ -208,12 +205,10 @@ class Inspection:
 
     def _in_units(self, mu: np.ndarray, given: Multipliers) -> np.ndarray:
         """Given multipliers in units, with the reference's `mu` for the faces of Y."""
-        own, equal = ~self.programs.layout.face, self.programs.layout.equal
-        mine = np.concatenate([np.flatnonzero(own & ~equal), np.flatnonzero(own & equal)])
-        per_unit = self.vectors.row_units(*self.at)[mine] / self.vectors.lower_unit
-        mu = mu.copy()
-        mu[mine] = np.concatenate([numbers_of(given.inequalities), numbers_of(given.equalities)]) * per_unit
-        return mu
+        own, layout = Rows(given.inequalities, given.equalities), self.programs.layout
+        with_faces = in_blocks(own, self.setting.layout().split(mu)[1])
+        per_unit = self.vectors.row_units(*self.at) / self.vectors.lower_unit
+        return raveled(with_faces) * np.where(layout.face, 1.0, per_unit)
 
 
 def _tie(slope: np.ndarray, of_value: np.ndarray) -> float:

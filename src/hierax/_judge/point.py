@@ -24,7 +24,7 @@ from hierax._base.trees import Number, dtype_of, largest, select
 from hierax._compile.configuration import in_own_configuration
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._judge.measuring import NOISE
-from hierax._math.psi import all_constraints, blockwise, violation
+from hierax._math.psi import all_constraints, excess, violation
 from hierax._math.spectrum import conjugate_gradients
 from hierax._problem import sets
 from hierax._problem.problem import Problem, Rows
@@ -65,26 +65,21 @@ def relative_gap(lower: Number, value: Number) -> Number:
     return (lower - value) / (1 + abs(value))
 
 
-def point_values(problem: Problem, data: Data, x: PyTree, y: PyTree, value: Scalar | None = None) -> Judgement:
-    """The judgement of (x, y) against the lower level's value v(x)."""
-    beyond = violations(problem, x, y)
-    lower = problem.lower(x, y, data.xi)
+def point_values(problem: Problem, data: Data, x: PyTree, y: PyTree) -> Judgement:
+    """The judgement of (x, y), without the lower level's value."""
+    beyond, lower = violations(problem, x, y), problem.lower(x, y, data.xi)
     return Judgement(
         upper=problem.upper(x, y, data.zeta),
         lower=lower,
         violation=largest(beyond, dtype_of(x, y)),
         upper_violation=largest(beyond["upper_constraints"], dtype_of(x, y)),
-        gap=jnp.full_like(lower, jnp.nan) if value is None else relative_gap(lower, value),
+        gap=jnp.full_like(lower, jnp.nan),
     )
 
 
-def judge_in(setting: Float64Problem, x: PyTree, y: PyTree, best: PyTree = None) -> Judgement:
-    """The judgement of arrays (x, y) on all of the setting's data; `best` is a y whose G(x, best) counts as v(x)."""
-
-    def program(problem: Problem, data: Data, x: PyTree, y: PyTree, best: PyTree) -> Judgement:
-        return point_values(problem, data, x, y, None if best is None else problem.lower(x, best, data.xi))
-
-    return Judgement(*map(float, setting.run("judge", program, x, y, best, quick=True)))
+def judge_in(setting: Float64Problem) -> Judgement:
+    """The judgement of the setting's point, on all of its data."""
+    return Judgement(*map(float, setting.run("judge", point_values, setting.x, setting.y, quick=True)))
 
 
 @in_own_configuration
@@ -99,23 +94,17 @@ def judge_points(
 ) -> list[Judgement]:
     """`judge_point` of several points, with one program and the same samples."""
     first = Float64Problem.of(problem, *points[0], samples, seed)
-    settings = (first.at(x, y) for x, y in points)
-    return [judge_in(setting, setting.x, setting.y) for setting in settings]
-
-
-def excess(problem: Problem, x: PyTree, y: PyTree) -> Rows:
-    """By how much y violates the rows of the lower level at x."""
-    return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, problem.rows(x, y))
+    return [judge_in(first.at(x, y)) for x, y in points]
 
 
 def nearer(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
     """y after one round; in Y, and unchanged where it keeps all rows."""
-    beyond, pull_back = jax.vjp(lambda at: excess(problem, x, at), y)
+    beyond, pull_back = jax.vjp(lambda at: excess(problem.rows(x, at)), y)
     if not jax.tree.leaves(beyond):
         return sets.project(problem.y_set, y)
 
     def product(v: Rows) -> Rows:
-        return jax.jvp(lambda at: excess(problem, x, at), (y,), (pull_back(v)[0],))[1]
+        return jax.jvp(lambda at: excess(problem.rows(x, at)), (y,), (pull_back(v)[0],))[1]
 
     return sets.project(problem.y_set, trees.sub(y, pull_back(conjugate_gradients(product, beyond))[0]))
 
@@ -129,7 +118,7 @@ def nearest_kept(problem: Problem, data: Data, x: PyTree, y: PyTree) -> tuple[Py
     del data
 
     def worst(y: PyTree) -> Scalar:
-        return largest(jax.tree.map(jnp.abs, excess(problem, x, y)), jax.tree.leaves(y)[0].dtype)
+        return largest(jax.tree.map(jnp.abs, excess(problem.rows(x, y))), jax.tree.leaves(y)[0].dtype)
 
     def body(state: tuple[PyTree, Scalar, Scalar]) -> tuple[PyTree, Scalar, Scalar]:
         y, left, _ = state

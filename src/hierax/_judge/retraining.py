@@ -25,10 +25,9 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.text import entries, numbers_of, shown
-from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.lengths import lengths_of
-from hierax._engine.programs import raveled, unraveled
+from hierax._engine.programs import boxes, raveled, unraveled
 from hierax._engine.segments import not_convex
 from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, nearer, nearest_kept, point_values, relative_gap, violations
@@ -36,7 +35,6 @@ from hierax._lower.base import completed
 from hierax._lower.exact import Exact
 from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
 from hierax._math.spectrum import hessian_product, power_iteration
-from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
 LARGE = 200  # entries of y and of the rows up to which lower levels that are not convex are solved, from many starts
@@ -246,10 +244,8 @@ def trained_fields(
     named = [name for block, tree in beyond.items() for name in entries(block, tree)]
     amounts = np.concatenate([numbers_of(tree) for tree in beyond.values()])
     worst = int(np.argmax(np.where(np.isnan(amounts), np.inf, amounts)))
-    with float64():
-        low, high = map(np.asarray, sets.bounds(setting.bound.problem.x_set, setting.x))
-    x, y = raveled(setting.x), raveled(setting.y)
-    lengths = lengths_of(x, (low, high), np.zeros(x.size), np.zeros(0, int), np.full(x.size, np.inf)).values
+    x, y, box = raveled(setting.x), raveled(setting.y), boxes(setting)[0]
+    lengths = lengths_of(x, box, np.zeros(x.size), np.arange(x.size), np.full(x.size, np.inf)).values
     of_y = float(np.sqrt(np.mean(y**2))) or 1.0
     whole = of_y * y.size**0.5
     numbers: Numbers = {
@@ -265,7 +261,7 @@ def trained_fields(
     }
     why = "the time was up before the lower level was trained once"
     if at is not None:
-        numbers["retrained"], numbers["upper_scale"] = _moved(retraining, setting, at, lengths, (low, high), seed)
+        numbers["retrained"], numbers["upper_scale"] = _moved(retraining, setting, at, lengths, box, seed)
         why = "by differences of retrained lower levels, see below"
     notes |= {"hypergradient_norm": why, "gains": why}
     notes["distance"] = "y*(x) is not known: the lower level is trained, not solved"

@@ -17,6 +17,7 @@ so it lies inside, moves smoothly with x whichever rows are active, and tends to
 eliminates ds and dmu (`hierax._lower.linear.CentralSystem`); derivatives through y_t solve with the same matrix.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -101,6 +102,7 @@ class Tracker:
         self._alike = 0  # how far they are taken on: 1 within their level, 2 to the next one as well
         self._trusted = 2  # how far at most: less where that turned out to be a coincidence
 
+    @np.errstate(over="ignore", invalid="ignore")
     def solve(self, level: Level, y: np.ndarray, mu: np.ndarray) -> Found | None:
         """The solution from y and mu; None where the steps do not arrive."""
         here = _at(level, level.landed(y), mu)
@@ -117,9 +119,11 @@ class Tracker:
             dy, dmu, ahead = _step(level, system, here)
             if not np.isfinite(dy).all():
                 return None
-            there = _after(level, here, dy, dmu, 1.0)
-            if np.array_equal(ahead, active):
-                there = _shortened(level, here, dy, dmu, there)
+            after = functools.partial(_after, level, here, dy, dmu)
+            there = after(1.0)
+            if np.array_equal(ahead, active):  # a step of Newton's method, then, should not make things worse
+                fine = functools.partial(_better, here)
+                there = there if fine(there) else _halved(after, 0.5, fine) or there
                 if self._alike and there.left > max(np.sqrt(SAME) * here.left, level.sharper):
                     self._alike = self._trusted = self._alike - 1  # a quadratic program would be solved now
                 if abs(there.left - here.left) <= SAME * here.left:  # the next step would be the same one again
@@ -191,18 +195,24 @@ def _after(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, share: f
     return _at(level, level.landed(here.y + share * dy), np.where(level.equal, mu, np.maximum(mu, 0.0)))
 
 
-def _shortened(level: Level, here: _There, dy: np.ndarray, dmu: np.ndarray, there: _There) -> _There:
-    """Where the active rows stay the same a step of Newton's method should not make things worse: halved until so."""
-    best, share = there, 1.0
-    while not best.left < here.left and share > NEGLIGIBLE:
+def _better(here: _There, there: _There) -> bool:
+    """Whether the residual is smaller; without rows it is enough that G is (from afar its gradient may grow first)."""
+    return there.left < here.left or (not here.mu.size and there.slopes.value < here.slopes.value)
+
+
+def _halved(after: Callable[[float], _There], share: float, fine: Callable[[_There], bool]) -> _There | None:
+    """The point after the first of a share of a step, half of it, ... that is fine; None: none is."""
+    while share >= NEGLIGIBLE:
+        if fine(there := after(share)):
+            return there
         share *= 0.5
-        best = _after(level, here, dy, dmu, share)
-    return best if best.left < here.left else there
+    return None
 
 
 # -- the central path -------------------------------------------------------------------------------------------------
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | None:
     """The point of the central path at t, from near y and mu; None where the steps do not arrive."""
     slopes = level.slopes(y, mu)
@@ -238,12 +248,11 @@ def _after_step(level: Level, here: _There, system: CentralSystem, t: float, aim
     dy, dmu = system.solve(-slopes.gradient, of_rows)
     ds = np.where(equal, 0.0, -(slopes.rows + s) - system.matrices.jacobian @ dy)
     share = min(1.0, _longest(s, ds, equal), _longest(mu, dmu, equal))
-    while share >= NEGLIGIBLE:
-        there = _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t)
-        if there.left <= MUCH * left:
-            return there
-        share *= 0.5
-    return None
+
+    def after(share: float) -> _There:
+        return _iterate(level, y + share * dy, s + share * ds, mu + share * dmu, t)
+
+    return _halved(after, share, lambda there: there.left <= MUCH * left)
 
 
 def _longest(values: np.ndarray, change: np.ndarray, equal: np.ndarray) -> float:

@@ -88,15 +88,6 @@ class Part(NamedTuple):
     beta: float
 
 
-class Answer(NamedTuple):
-    """What a solver says: the step d, its status, iterations, and dual variables of each part of the form."""
-
-    step: np.ndarray
-    status: int
-    iterations: int
-    duals: list[np.ndarray]
-
-
 def package() -> ModuleType:
     """The solver's Python package; a missing one is an error that says how to get it."""
     try:
@@ -127,18 +118,18 @@ def _solve(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     tries = [(tol, False)] * (not cones) + [(tol, True), (np.sqrt(ACCEPTED) * tol, True), (ACCEPTED * tol, True)]
     total = 0
     for attempt, careful in tries:
-        answer = _clarabel(form, parts, attempt, max_steps, careful)
-        total += answer.iterations
-        if answer.status != INACCURATE:
+        step, status, iterations, duals = _clarabel(form, parts, attempt, max_steps, careful)
+        total += iterations
+        if status != INACCURATE:
             break
-    mu[held.rows], mu[below.rows] = answer.duals[0], np.maximum(answer.duals[1], 0.0)
-    for part, dual in zip(cones, answer.duals[2:], strict=True):
+    mu[held.rows], mu[below.rows] = duals[0], np.maximum(duals[1], 0.0)
+    for part, dual in zip(cones, duals[2:], strict=True):
         mu[part.rows] = max((dual[0] + dual[1]) / (np.sqrt(2.0) * part.beta), 0.0)
-    step, mu = np.nan_to_num(answer.step), np.nan_to_num(mu)
+    step, mu = np.nan_to_num(step), np.nan_to_num(mu)
     quick = step.size + mu.size <= 2 * SMALL_ORDER
-    if answer.status in (SOLVED, INACCURATE) and (cones or quick):
+    if status in (SOLVED, INACCURATE) and (cones or quick):
         step, mu = polished(form, step, mu)
-    return step, mu, answer.status, total
+    return step, mu, status, total
 
 
 def _parts(form: Quadratics) -> list[Part]:
@@ -171,8 +162,12 @@ def cone(matrix: np.ndarray, slope: np.ndarray, value: float, row: int) -> Part:
     return Part(sparse.csc_matrix(stacked), offset, np.array([row]), beta)
 
 
-def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool) -> Answer:
-    """The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a cone for each curved row.
+def _clarabel(
+    form: Quadratics, parts: list[Part], tol: float, max_steps: int, careful: bool
+) -> tuple[np.ndarray, int, int, list[np.ndarray]]:
+    """The step, the status, the iterations, and the dual variables of each part.
+
+    The parts are the equalities (s = 0), the affine inequalities (s >= 0), and a cone for each curved row.
 
     Without refinement of its linear solves (`careful`) it is a third faster and, where all rows are affine, no worse.
     """
@@ -194,7 +189,7 @@ def _clarabel(form: Quadratics, parts: list[Part], tol: float, max_steps: int, c
     ).solve()
     meaning = {"Solved": SOLVED, "PrimalInfeasible": INFEASIBLE, "DualInfeasible": UNBOUNDED}
     duals = np.split(np.array(found.z), np.cumsum(sizes)[:-1])
-    return Answer(np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals)
+    return np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals
 
 
 def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,17 +4,16 @@ The solver's matrices are read off the user's functions by automatic differentia
 solve itself leaves JAX (`jax.pure_callback`), so that `Conic` compiles and maps like everything else.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from hierax._base.errors import InputError
+from hierax._base.jaxprs import curvatures
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, Rule, check_settings
 from hierax._base.trees import Number, or_one
 from hierax._lower import cones as _cones
@@ -26,6 +25,7 @@ from hierax._math.lower_level import (
     LowerSolution,
     RowVector,
     Vector,
+    derivatives_along,
     level_at,
     reachable,
     residual_at,
@@ -108,14 +108,6 @@ class Conic(AbstractLowerSolver):
             for text, flag in _doubts(level, curved).items():
                 if flag:
                     raise InputError(text)
-        return self._solve(level, curved)
-
-    def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
-        """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
-        level = level_at(problem, x, y, xi)
-        return _doubts(level, _curved_rows(level))
-
-    def _solve(self, level: Level, curved: np.ndarray) -> LowerSolution:
         dtype, number = level.start.dtype, jax.ShapeDtypeStruct((), np.int32)
         vectors = [jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal)]
         step, mu, status, iterations = jax.pure_callback(
@@ -134,6 +126,11 @@ class Conic(AbstractLowerSolver):
         judged = jnp.where(left <= reachable(_cones.ACCEPTED * self.tol, dtype), SOLVED, INACCURATE)
         status = jnp.where((status == SOLVED) | (status == INACCURATE), judged, status)
         return LowerSolution(level.tree(v), *level.split(mu), level.objective(v), left, status, iterations)
+
+    def doubts(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree = None) -> dict[str, Bool[Array, ""]]:
+        """What speaks against this solver: texts, and whether they apply, from second derivatives at a few points."""
+        level = level_at(problem, x, y, xi)
+        return _doubts(level, _curved_rows(level))
 
 
 def _quadratic_form(level: Level, curved: np.ndarray) -> tuple[Array, ...]:
@@ -164,31 +161,11 @@ def _row_hessians(level: Level, curved: np.ndarray) -> Float[Array, "curved n n"
 def _curved_rows(level: Level) -> np.ndarray:
     """Which rows may have a second derivative, from the way they are written: a fact of the trace, not of numbers.
 
-    JAX knows derivatives that vanish identically as symbolic zeros. A function that hands its argument on unchanged,
-    and notes when a derivative other than such a zero passes through it, tells for every leaf.
+    The slope of an affine row is constant: the program of the linearised rows does not use the point.
     """
-    shapes = jax.tree.leaves(jax.eval_shape(level.blocks, level.start))
-    curved = [False] * len(shapes)
-
-    def watched(place: int) -> Callable[[Array], Array]:
-        @jax.custom_jvp
-        def same(leaf: Array) -> Array:
-            return leaf
-
-        def rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Array, Array]:
-            zero = isinstance(tangents[0], SymbolicZero)
-            curved[place] |= not zero
-            return primals[0], jnp.zeros(primals[0].shape, primals[0].dtype) if zero else tangents[0]
-
-        same.defjvp(rule, symbolic_zeros=True)
-        return same
-
-    def slopes(v: Vector) -> list[Array]:
-        _, along = jax.jvp(level.blocks, (v,), (jnp.ones_like(v),))
-        return [watched(place)(leaf) for place, leaf in enumerate(jax.tree.leaves(along))]
-
-    jax.eval_shape(lambda v: jax.jvp(slopes, (v,), (v,)), level.start)
-    return np.repeat(np.array(curved, bool), [leaf.size for leaf in shapes])
+    found = curvatures(lambda v: jax.linearize(level.blocks, v)[1](jnp.ones_like(v)), level.start)
+    curved = np.array([not slope.is_constant for slope in found], bool)
+    return np.repeat(curved, [leaf.size for leaf in jax.tree.leaves(level.shapes)])
 
 
 def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
@@ -200,12 +177,7 @@ def _doubts(level: Level, curved: np.ndarray) -> dict[str, Bool[Array, ""]]:
     small = 100 * jnp.sqrt(jnp.finfo(v.dtype).eps)
 
     def seconds(w: Vector) -> tuple[Vector, RowVector, RowVector]:
-        def slope(t: Scalar) -> RowVector:
-            return jax.jvp(lambda s: level.rows(w + s * along), (t,), (jnp.ones_like(t),))[1]
-
-        zero = jnp.zeros((), v.dtype)
-        first, second = jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
-        return jax.jvp(jax.grad(level.objective), (w,), (along,))[1], first, second
+        return jax.jvp(jax.grad(level.objective), (w,), (along,))[1], *derivatives_along(level.rows, w, along)
 
     bend, first, second = jax.vmap(seconds)(points)
     rows = jnp.max(jnp.abs(first), 0, initial=0.0) + jnp.max(jnp.abs(second), 0, initial=0.0)

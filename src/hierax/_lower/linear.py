@@ -97,7 +97,7 @@ class KKTSystem:
             return None
         if not self._own.size:
             return True
-        slopes = np.where(self.bounded, 0.0, gradients(self.matrices, self._own))
+        slopes = np.where(self.bounded, 0.0, self.matrices.gradients(self._own))
         squares = np.linalg.eigvalsh(slopes @ slopes.T)
         return bool(squares[0] > SAME * max(1.0, squares[-1]))
 
@@ -115,16 +115,6 @@ def stiffness(system: "System", push_rows: bool = False) -> float:
     with np.errstate(invalid="ignore"):
         sizes = [np.max(np.abs(dy * own), initial=0.0), np.max(np.abs(dmu), initial=0.0) if push_rows else 0.0]
     return float(np.inf if np.isnan(sizes).any() else max(sizes))
-
-
-def gradients(matrices: "SecondDerivatives", which: np.ndarray) -> np.ndarray:
-    """The gradients of some rows in y, one line each."""
-    if isinstance(matrices, Matrices):
-        found = matrices.jacobian[which]
-        return found if isinstance(found, np.ndarray) else found.toarray()
-    ones = np.zeros((matrices.single_entries[0].size, which.size))
-    ones[which, np.arange(which.size)] = 1.0
-    return matrices.back(ones).T
 
 
 # -- by matrices ------------------------------------------------------------------------------------------------------
@@ -154,6 +144,11 @@ class Matrices:
     def back(self, mu: np.ndarray) -> np.ndarray:
         """J' mu."""
         return self.jacobian.T @ mu
+
+    def gradients(self, which: np.ndarray) -> np.ndarray:
+        """The gradients of some rows in y, one line each."""
+        found = self.jacobian[which]
+        return found if isinstance(found, np.ndarray) else found.toarray()
 
     def curvatures(self) -> np.ndarray:
         """The sizes of the second derivatives of L in every entry of y."""
@@ -365,6 +360,12 @@ class Products:
     def back(self, mu: np.ndarray) -> np.ndarray:
         """J' mu."""
         return self.product(np.zeros((self._entries, *mu.shape[1:])), mu)[0]
+
+    def gradients(self, which: np.ndarray) -> np.ndarray:
+        """The gradients of some rows in y, one line each."""
+        ones = np.zeros((self._rows, which.size))
+        ones[which, np.arange(which.size)] = 1.0
+        return self.back(ones).T
 
     def curvatures(self) -> np.ndarray:
         """The sizes of the second derivatives in every entry: of order one, by the choice of units."""

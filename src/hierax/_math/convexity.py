@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 from hierax._base import trees
 from hierax._base.constants import FINE, LITTLE, NEGLIGIBLE
 from hierax._base.trees import all_finite, dtype_of, or_one, size
-from hierax._math.lower_level import PROBES, raveled, rows_at
+from hierax._math.lower_level import PROBES, derivatives_along, raveled, rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
 from hierax._problem import sets
@@ -184,12 +184,11 @@ def affine_rows(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Bo
     def bent(away: Array, direction: Array) -> Bool[Array, ""]:
         at = jax.flatten_util.ravel_pytree(sets.project((problem.x_set, problem.y_set), tree(flat + 0.5 * away)))[0]
 
-        def along(s: Scalar) -> Array:
-            return rows_at(problem, *tree(at + s * direction))
+        def rows(v: Array) -> Array:
+            return rows_at(problem, *tree(v))
 
-        zero, one = jnp.zeros((), flat.dtype), jnp.ones((), flat.dtype)
-        first, second = jax.jvp(lambda s: jax.jvp(along, (s,), (one,))[1], (zero,), (one,))
-        return jnp.any(jnp.abs(second) > FINE * (jnp.abs(along(zero)) + jnp.abs(first) + jnp.abs(second)))
+        first, second = derivatives_along(rows, at, direction)
+        return jnp.any(jnp.abs(second) > FINE * (jnp.abs(rows(at)) + jnp.abs(first) + jnp.abs(second)))
 
     return ~jnp.any(jax.vmap(bent)(draws[: (PROBES // 2)], draws[(PROBES // 2) :]))
 

@@ -137,6 +137,15 @@ def raveled(tree: PyTree, dtype: jnp.dtype) -> RowVector:
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0, dtype)
 
 
+def unraveled(like: PyTree, vector: np.ndarray | Array) -> PyTree:
+    """A vector in the structure of a tree, without compiling anything."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    return jax.tree.unflatten(
+        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """The rows of one lower level: how many of which kind there are, by the shapes of their trees."""
@@ -155,13 +164,8 @@ class Layout:
 
     def split(self, numbers: RowVector | np.ndarray) -> tuple[Rows, Faces]:
         """A number per row -> the same, shaped like the constraints and like the faces."""
-        leaves, structure = jax.tree.flatten(self.shapes)
-        ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
-        parts = [
-            numbers[low:high].reshape(leaf.shape).astype(leaf.dtype)
-            for leaf, low, high in zip(leaves, ends[:-1], ends[1:], strict=True)
-        ]
-        return jax.tree.unflatten(structure, parts).parts()
+        blocks: Blocks = unraveled(self.shapes, numbers)
+        return jax.tree.map(lambda part, leaf: part.astype(leaf.dtype), blocks, self.shapes).parts()
 
 
 def layout_of(problem: Problem, x: PyTree, y: PyTree) -> Layout:
@@ -246,6 +250,11 @@ def continued_outside(level: Level, y_set: PyTree) -> Level:
     return dataclasses.replace(level, objective=lambda v: continued(level.objective, v, far), blocks=blocks)
 
 
+def derivatives_along(function: Callable[[Vector], PyTree], v: Vector, u: Vector) -> tuple[PyTree, PyTree]:
+    """The first and second derivatives of a function at v along the direction u."""
+    return jax.jvp(lambda at: jax.jvp(function, (at,), (u,))[1], (v,), (u,))
+
+
 PROBES = 16  # directions that the norms of long gradients are estimated from: relative error sqrt(2 / PROBES)
 
 
@@ -277,11 +286,7 @@ def units_at(level: Level, v: Vector, rows: RowVector, gradient: Vector, tol: Sc
     directions, weight = _probes(v)
 
     def along(u: Vector) -> tuple[RowVector, RowVector, Scalar]:
-        def slope(t: Scalar) -> RowVector:
-            return jax.jvp(lambda s: level.rows(v + s * u), (t,), (jnp.ones_like(t),))[1]
-
-        zero = jnp.zeros((), v.dtype)
-        first, second = jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
+        first, second = derivatives_along(level.rows, v, u)
         bent = jax.jvp(jax.grad(level.objective), (v,), (u,))[1]
         return first**2, second / jnp.vdot(u, u), jnp.vdot(bent, bent)
 

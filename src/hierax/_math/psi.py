@@ -73,7 +73,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.trees import Infinite, move
+from hierax._base.trees import INFINITE, Infinite, move
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
@@ -108,21 +108,12 @@ def augmented_term(values: Rows, z: Rows, gamma1: Scalar | float) -> Scalar:
     """A (and A_e) as a function of the constraints' values."""
     if is_plain(gamma1):
         return trees.total(jax.tree.map(jnp.multiply, values, z))
-    return trees.total(
-        blockwise(
-            lambda h, m: (jnp.maximum(gamma1 * m + h, 0.0) ** 2 - (gamma1 * m) ** 2) / (2 * gamma1),
-            lambda e, m: e * m + e**2 / (2 * gamma1),
-            values,
-            z,
-        )
-    )
+    return outer_term(values, z, 1 / gamma1)
 
 
 def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar | float) -> Rows:
     """mu = [gamma1 lam + H]_+ / gamma1 (equalities: lam + e/gamma1): the derivative of A with respect to H."""
-    if is_plain(gamma1):
-        return lam
-    return blockwise(lambda h, m: jnp.maximum(gamma1 * m + h, 0.0) / gamma1, lambda e, m: m + e / gamma1, values, lam)
+    return lam if is_plain(gamma1) else push(values, lam, 1 / gamma1)
 
 
 def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar | float, xi: PyTree) -> Scalar:
@@ -130,17 +121,16 @@ def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
-class SaddleGradient(NamedTuple):
-    """Derivatives of ell that an inner step needs, and the constraints' values they were made from."""
+class Inner(NamedTuple):
+    """A point of the lower level that an inner solver gives, or derivatives: w (or th) minimises, lam maximises."""
 
     w: PyTree
     lam: Rows
-    values: Rows
 
 
 def saddle_gradient(
     problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
-) -> SaddleGradient:
+) -> Inner:
     """d_w ell = grad_y g + J_y H^T mu and d_lam ell = max(-gamma1 lam, H) - gamma2 (lam - z)."""
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
@@ -153,7 +143,7 @@ def saddle_gradient(
         lam,
         z,
     )
-    return SaddleGradient(d_w, d_lam, values)
+    return Inner(d_w, d_lam)
 
 
 def saddle_gradient_xw(
@@ -206,13 +196,6 @@ class Point(NamedTuple):
     y: PyTree
     z: Rows
     nu: Multipliers
-
-
-class Inner(NamedTuple):
-    """A point of the lower level that an inner solver gives: w (elsewhere th) minimises, lam maximises."""
-
-    w: PyTree
-    lam: Rows
 
 
 class Iterate(NamedTuple):
@@ -270,7 +253,7 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
     return Multipliers(*problem.rows(x, y), problem.upper_constraints(x, y))
 
 
-def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
+def outer_term(values: R, nu: R, c2: Scalar | float) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
     return trees.total(
         blockwise(
@@ -282,7 +265,7 @@ def outer_term(values: Multipliers, nu: Multipliers, c2: Scalar) -> Scalar:
     )
 
 
-def push(values: Multipliers, nu: Multipliers, c2: Scalar) -> Multipliers:
+def push(values: R, nu: R, c2: Scalar | float) -> R:
     """Derivative of the outer term with respect to the constraints: [nu + c2 H]_+ (equality: nu + c2 e)."""
     return blockwise(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
 
@@ -292,6 +275,11 @@ def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) ->
     return blockwise(
         lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
     )
+
+
+def excess(values: Rows) -> Rows:
+    """By how much the rows of the lower level are violated, with the sign of the equalities: [h]_+ and e."""
+    return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, values)
 
 
 def violation(values: Multipliers) -> Multipliers:
@@ -448,14 +436,8 @@ def psi_stationarity(
 def inner_gradient(problem: Problem, at: Iterate, inner: Inner, g1: Scalar, g2: Scalar, xi: PyTree) -> Inner:
     """d_th s = grad_y G(x, th) + J_y H' lam + (th - y)/g1, to descend; d_lam s = H(x, th) - (lam - z)/g2, to ascend."""
     x, y, z = at
-    th, lam = inner
-    values, pull_back = jax.vjp(lambda v: problem.rows(x, v), th)
-    (along,) = pull_back(lam)
-    slope = jax.grad(problem.lower, 1)(x, th, xi)
-    return Inner(
-        jax.tree.map(lambda a, b, c, d: a + b + (c - d) / g1, slope, along, th, y),
-        jax.tree.map(lambda a, b, c: a - (b - c) / g2, values, lam, z),
-    )
+    plain = saddle_gradient(problem, x, z, *inner, INFINITE, 1 / g2, xi)
+    return Inner(jax.tree.map(lambda a, b, c: a + (b - c) / g1, plain.w, inner.w, y), plain.lam)
 
 
 def outer_gradient(
@@ -480,10 +462,9 @@ def outer_gradient(
     gradients, (upper, lower) = jax.grad(weighted, (0, 1), has_aux=True)(x, y)
     if above is not None:
         gradients = trees.add(gradients, jax.vjp(problem.rows, x, y)[1](above))
-    (along,) = jax.vjp(lambda v: problem.rows(v, th), x)[1](lam)
-    below = jax.grad(problem.lower)(x, th, xi)
+    below, _ = saddle_gradient_xw(problem, x, th, lam, INFINITE, xi)
     return PsiGradient(
-        x=jax.tree.map(lambda a, b, d: a - b - d, gradients[0], below, along),
+        x=trees.sub(gradients[0], below),
         y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th),
         z=jax.tree.map(lambda a, b: (a - b) / g2, z, lam),
         upper=upper,

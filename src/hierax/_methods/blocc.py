@@ -60,22 +60,6 @@ NOT_STRONGLY_CONVEX = (
 )
 
 
-class Norms(NamedTuple):
-    """What the steps of MaxMin come from.
-
-    Attributes:
-        top: L_G, the largest curvature of the objective in y.
-        bottom: mu_G, the smallest.
-        jacobian: ||J_y H||.
-        bend: curvature that the constraints add per unit of the largest multiplier.
-    """
-
-    top: Scalar
-    bottom: Scalar
-    jacobian: Scalar
-    bend: Scalar
-
-
 class _Carry(NamedTuple):
     y: PyTree
     mu: Rows
@@ -144,15 +128,31 @@ class MaxMin(AbstractLowerSolver):
         flat = jnp.maximum(FINE, 100 * jnp.finfo(top.dtype).eps)
         return {NOT_STRONGLY_CONVEX: ~(bottom > flat * jnp.abs(top))}
 
-    def filled(self, norms: Norms) -> "MaxMin":
-        """The solver with every unset step from the norms of its problem."""
-        dtype, tiny = norms.top.dtype, jnp.finfo(norms.top.dtype).tiny
-        squared = or_one(norms.jacobian) ** 2
+    def filled(self, problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> "MaxMin":
+        """The solver with every unset step from norms at a point with multipliers mu, by Lanczos and power iteration.
+
+        L_G and mu_G are the largest and the smallest curvature of the objective in y. Without multipliers the
+        constraints' curvature is that of their plain sum, which bounds it for every mu: for convex H_i the Hessian of
+        <mu, H> is at most the largest mu_i times that of sum_i H_i.
+        """
+
+        def rows(v: PyTree) -> Rows:
+            return problem.rows(x, v)
+
+        bottom, top = lower_curvatures(problem, x, y, xi)
+        product, dtype, tiny = jacobian_square(rows, y), top.dtype, jnp.finfo(top.dtype).tiny
+        squared, bend = jnp.ones_like(top), jnp.zeros_like(top)
+        if product is not None:
+            most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
+            weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
+            bent = hessian_product(lambda v: trees.vdot(weights, rows(v)), y)
+            found = power_iterations({"jacobian": (product, y), "bend": (bent, y)})
+            squared, bend = or_one(found["jacobian"][0]), found["bend"][0]
         return dataclasses.replace(
             self,
-            eta1=given(self.eta1, 1 / jnp.maximum(norms.top, tiny), dtype),
-            eta2=given(self.eta2, jnp.maximum(norms.bottom, tiny) / squared, dtype),
-            bend=given(self.bend, norms.bend if self.eta1 is None else jnp.zeros_like(norms.bend), dtype),
+            eta1=given(self.eta1, 1 / jnp.maximum(jnp.abs(top), tiny), dtype),
+            eta2=given(self.eta2, jnp.maximum(bottom, tiny) / squared, dtype),
+            bend=given(self.bend, bend if self.eta1 is None else jnp.zeros_like(bend), dtype),
         )
 
     @property
@@ -165,10 +165,8 @@ class MaxMin(AbstractLowerSolver):
 
         A product with a Hessian, or with J'J, counts as two.
         """
-        steps = self.dual_steps * self.primal_steps + 1
-        if not self.estimates:
-            return steps, steps + 1
-        return steps + 4 * POWER_STEPS, steps + 1 + 4 * POWER_STEPS
+        steps = self.dual_steps * self.primal_steps + 1 + 4 * POWER_STEPS * self.estimates
+        return steps, steps + 1
 
     @compiled_where_called
     def solve(
@@ -179,7 +177,7 @@ class MaxMin(AbstractLowerSolver):
         dtype = dtype_of(y)
         mu = jax.tree.map(jnp.zeros_like, problem.rows(x, y)) if multipliers is None else multipliers
         if self.estimates or self.bend is None:
-            return self.filled(norms_at(problem, x, y, xi, mu)).solve(problem, x, y, xi, mu)
+            return self.filled(problem, x, y, xi, mu).solve(problem, x, y, xi, mu)
 
         def gradient(y: PyTree, mu: Rows) -> PyTree:
             _, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
@@ -230,27 +228,6 @@ class MaxMin(AbstractLowerSolver):
             missed = jnp.where(square > 0, square / slope, 0.0)
         unit = jnp.maximum(trees.norm(y), trees.norm(trees.sub(y, start)))
         return jnp.maximum(moved, missed) / or_one(unit)
-
-
-def norms_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree, mu: Rows) -> Norms:
-    """The norms of a lower level at a point with multipliers mu, by Lanczos and power iteration.
-
-    Without multipliers the constraints' curvature is that of their plain sum, which bounds it for every mu: for convex
-    H_i the Hessian of <mu, H> is at most the largest mu_i times that of sum_i H_i.
-    """
-
-    def rows(v: PyTree) -> Rows:
-        return problem.rows(x, v)
-
-    bottom, top = lower_curvatures(problem, x, y, xi)
-    product, zero = jacobian_square(rows, y), jnp.zeros_like(top)
-    if product is None:
-        return Norms(jnp.abs(top), bottom, zero, zero)
-    most = largest(jax.tree.map(jnp.abs, mu), dtype_of(y))
-    weights = jax.tree.map(lambda a: jnp.where(most > 0, a / or_one(most), 1.0), mu)
-    bent = hessian_product(lambda v: trees.vdot(weights, rows(v)), y)
-    found = power_iterations({"jacobian": (product, y), "bend": (bent, y)})
-    return Norms(jnp.abs(top), bottom, jnp.sqrt(found["jacobian"][0]), found["bend"][0])
 
 
 SOLVER = instance_of(AbstractLowerSolver, "hx.MaxMin() or hx.Exact()")
@@ -422,7 +399,7 @@ class BLOCC(common.PublishedMethod, common.FromLowerSolution, common.WithSmoothn
         for name, level in levels.items():
             solver = getattr(self, name)
             if isinstance(solver, MaxMin):
-                able = dataclasses.replace(solver, eta1=None, eta2=None, bend=None).filled(norms_at(*level))
+                able = dataclasses.replace(solver, eta1=None, eta2=None, bend=None).filled(*level)
                 for step in ("eta1", "eta2"):
                     if getattr(solver, step) is not None:
                         limits[f"{name}.{step}"] = getattr(solver, step), 2 * getattr(able, step)

@@ -70,7 +70,7 @@ from hierax._lower.exact import Exact, armijo, cholesky
 from hierax._math import lower_level
 from hierax._math.hypergradient import MOST, upper_gradient_y
 from hierax._math.lower_level import INACCURATE, SOLVED, Level, LowerSolution, RowVector, Vector, reachable
-from hierax._math.psi import blockwise
+from hierax._math.psi import excess
 from hierax._math.spectrum import constraint_scales
 from hierax._methods.augmented import accelerated
 from hierax._methods.common import SCALES, SEVERAL, SHARE, as_arrays, setting, with_defaults
@@ -530,10 +530,7 @@ class FirstOrderPenalty(Smoothed):
         """r, m and the scales of the rows from the norms at (x0, y0)."""
         dtype = dtype_of(x, y)
         y = sets.project(problem.y_set, y)
-        scales = self.scales
-        if scales is None:
-            scales = constraint_scales(problem, x, y, jax.random.fold_in(key, 1))
-        scales = as_arrays(scales, dtype)
+        scales = as_arrays(self.scales or constraint_scales(problem, x, y, jax.random.fold_in(key, 1)), dtype)
         unit, _, top, _ = gap_unit(problem, scaled(problem, scales), x, y, at)
         numbers = {"r": unit, "m": 1 / MUCH**2 * top, "eps": self.eps, "tau": self.tau}
         last = jnp.maximum(NEGLIGIBLE, jnp.finfo(dtype).eps ** 0.25)
@@ -552,7 +549,7 @@ class FirstOrderPenalty(Smoothed):
         found = self._solved(problem, x, inner, r, m, at)
         value, upper = _value(problem, x, found, r, m, at)
         lower = problem.lower(x, found.y, at.xi)
-        push = jax.tree.map(lambda h: 2 * m * h, _excess(problem.rows(x, found.z)))
+        push = jax.tree.map(lambda h: 2 * m * h, excess(problem.rows(x, found.z)))
         user = jax.tree.map(jnp.divide, push, Rows(self.scales.inequalities, self.scales.equalities))
         # The inner minima are reached up to the square of what is left of their gradients.
         steep = trees.norm(jax.grad(problem.upper, 1)(x, found.y, at.zeta)) * or_one(trees.norm(found.y))
@@ -599,14 +596,9 @@ class FirstOrderPenalty(Smoothed):
         return Inner(tree(ends[0]), tree(ends[1]), jnp.max(mapped) / enough)
 
 
-def _excess(rows: Rows) -> Rows:
-    """[H]_+ and e."""
-    return blockwise(lambda h: jnp.maximum(h, 0.0), lambda e: e, rows)
-
-
 def _penalised(problem: Problem, x: PyTree, y: PyTree, m: Scalar, xi: PyTree) -> Scalar:
     """G_m."""
-    return problem.lower(x, y, xi) + m * trees.norm_squared(_excess(problem.rows(x, y)))
+    return problem.lower(x, y, xi) + m * trees.norm_squared(excess(problem.rows(x, y)))
 
 
 def _value(problem: Problem, x: PyTree, at_x: Inner, r: Scalar, m: Scalar, at: Round) -> tuple[Scalar, Scalar]:

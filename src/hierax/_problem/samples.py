@@ -531,8 +531,7 @@ def _shuffled(key: PRNGKeyArray, place: Int[Array, " n"], size: int) -> Int[Arra
         return jnp.where(value >= size, permute(value), value)
 
     start = permute(place.astype(jnp.uint32))
-    inside = jax.lax.while_loop(lambda value: jnp.any(value >= size), again, start)
-    return inside.astype(jnp.int32)
+    return jax.lax.while_loop(lambda value: jnp.any(value >= size), again, start).astype(jnp.int32)
 
 
 def default_size(source: AbstractSource | None, asked: int | None) -> int:

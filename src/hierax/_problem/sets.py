@@ -92,7 +92,16 @@ class AbstractSet(eqx.Module):
         return jnp.array([leaf <= tol for leaf in jax.tree.leaves(away)]).all()
 
 
-class Free(AbstractSet):
+class _Measured(AbstractSet):
+    """A set whose numbers, where it has some, are lengths."""
+
+    def in_units(self, lengths: PyTree) -> AbstractSet:
+        """Its numbers divided by the length."""
+        same: AbstractSet = jax.tree.map(lambda number: _scalar_like(number, lengths) / _first(lengths), self)
+        return same
+
+
+class Free(_Measured):
     """The whole space.
 
         X = R^n,    Proj_X(x) = x
@@ -115,10 +124,6 @@ class Free(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """There are no faces."""
         return Faces(None, None)
-
-    def in_units(self, lengths: PyTree) -> AbstractSet:
-        """It has no units."""
-        return self
 
 
 class Box(AbstractSet):
@@ -146,8 +151,7 @@ class Box(AbstractSet):
     def __post_init__(self) -> None:
         """Refuse bounds that are no numbers, and an empty box."""
         for name in ("lower", "upper"):
-            leaves = jax.tree.leaves(getattr(self, name), is_leaf=lambda leaf: leaf is None)
-            for leaf in leaves or [None]:
+            for leaf in jax.tree.leaves(getattr(self, name), is_leaf=lambda leaf: leaf is None) or [None]:
                 _check_number(f"Box({name})", leaf, "numbers or arrays; -jnp.inf and jnp.inf where there is no bound")
         for low, high in zip(jax.tree.leaves(self.lower), jax.tree.leaves(self.upper), strict=False):
             if _concrete(low) and _concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
@@ -180,7 +184,7 @@ class Box(AbstractSet):
         return Box(*(jax.tree.map(jnp.divide, bound, lengths) for bound in self.bounds(lengths)))
 
 
-class NonNegative(AbstractSet):
+class NonNegative(_Measured):
     """Entries >= 0.
 
         X = {x : x_i >= 0},    Proj_X(x) = max(x, 0)
@@ -208,12 +212,8 @@ class NonNegative(AbstractSet):
         """-tree <= 0."""
         return Faces(jax.tree.map(jnp.negative, tree), None)
 
-    def in_units(self, lengths: PyTree) -> AbstractSet:
-        """Signs have no units."""
-        return self
 
-
-class Ball(AbstractSet):
+class Ball(_Measured):
     """Euclidean ball around zero on the joint vector of the subtree: ||tree|| <= radius.
 
         X = {x : ||x||_2 <= radius},    Proj_X(x) = x min(1, radius / ||x||_2)
@@ -252,15 +252,10 @@ class Ball(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """(||tree||^2 - radius^2) / (2 radius) <= 0: smooth, and of slope one on the sphere."""
         radius = _scalar_like(self.radius, tree)
-        twice = 2 * jnp.where(radius > 0, radius, 1.0)
-        return Faces((trees.norm_squared(tree) - radius**2) / twice, None)
-
-    def in_units(self, lengths: PyTree) -> AbstractSet:
-        """The radius divided by the length."""
-        return Ball(_scalar_like(self.radius, lengths) / _first(lengths))
+        return Faces((trees.norm_squared(tree) - radius**2) / (2 * trees.or_one(radius)), None)
 
 
-class Simplex(AbstractSet):
+class Simplex(_Measured):
     """Entries of the joint vector of the subtree are >= 0 and sum to `scale`.
 
         X = {x : x_i >= 0, sum_i x_i = scale},    Proj_X(x) = [x - t]_+,  t such that the entries sum to scale
@@ -304,10 +299,6 @@ class Simplex(AbstractSet):
     def faces(self, tree: PyTree) -> Faces:
         """-tree <= 0 and sum - scale = 0."""
         return Faces(jax.tree.map(jnp.negative, tree), trees.total(tree) - _scalar_like(self.scale, tree))
-
-    def in_units(self, lengths: PyTree) -> AbstractSet:
-        """The scale divided by the length."""
-        return Simplex(_scalar_like(self.scale, lengths) / _first(lengths))
 
 
 class _InUnits(AbstractSet):

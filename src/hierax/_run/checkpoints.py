@@ -274,8 +274,7 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
             raise
         except Exception as error:  # a flipped bit may raise almost anything
             damage = f"{type(error).__name__}: {error}"
-            text = f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one."
-            warn(text)
+            warn(f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one.")
     if numbers:
         raise InputError(
             f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "

@@ -192,8 +192,7 @@ def advance(problem: Problem, method: AbstractMethod, output: Output, run: Run, 
 def _values(problem: Problem, x: PyTree, y: PyTree, tickets: Tickets) -> PyTree:
     """Every function at a point, on the batches of the step: metrics are of the point before it."""
     zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-    rows = problem.rows(x, y), problem.upper_constraints(x, y)
-    return problem.upper(x, y, zeta), problem.lower(x, y, xi), rows
+    return problem.upper(x, y, zeta), problem.lower(x, y, xi), problem.rows(x, y), problem.upper_constraints(x, y)
 
 
 def _keep(

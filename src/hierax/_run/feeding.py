@@ -47,7 +47,6 @@ from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 
-STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 SILENT_SECONDS = LINE_SECONDS  # without a batch, after which a warning says what the run is waiting for
 MAX_WRONG_BATCHES = MANY  # batches of other shapes that are dropped before the stream is given up
 
@@ -110,8 +109,7 @@ class Feeder:
         if self._last is None:
             return self._begin
         batch, place = self._last
-        digest = "" if place.state is not None else hash_of_arrays(batch)
-        return place._replace(form=self._form, digest=digest)
+        return place._replace(form=self._form, digest="" if place.state is not None else hash_of_arrays(batch))
 
     def close(self) -> None:
         """End the thread; whoever waits for it keeps its patience."""
@@ -264,8 +262,7 @@ def on_rows(problem: Problem, rows: dict[str, PyTree]) -> tuple[Problem, int]:
 
 def _form(batch: PyTree) -> str:
     """What a compiled program knows of a batch, in words: its structure, and shapes and types of its arrays."""
-    kinds = ", ".join(str(leaf.dtype) for leaf in jax.tree.leaves(batch))
-    return f"shapes {jax.tree.map(np.shape, batch)} ({kinds})"
+    return f"shapes {jax.tree.map(np.shape, batch)} ({', '.join(str(leaf.dtype) for leaf in jax.tree.leaves(batch))})"
 
 
 def _check_batch(name: str, batch: PyTree) -> None:
@@ -350,7 +347,7 @@ def _copied(leaf: object) -> np.ndarray:
 
 def _state_methods(candidate: object) -> tuple[Callable[[], object], Callable[[object], object]] | None:
     """The two methods by which an object says where it is, and is brought back there; None: it has none."""
-    for names in STATE_METHODS:
+    for names in (("get_state", "set_state"), ("state_dict", "load_state_dict")):
         get, put = (getattr(candidate, name, None) for name in names)
         if callable(get) and callable(put):
             return get, put

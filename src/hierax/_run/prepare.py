@@ -123,8 +123,7 @@ class Processes:
 
 def _digest(value: PyTree) -> int:
     """A number of 31 bits that differs where a text, or the numbers in a tree, do."""
-    text = value if isinstance(value, str) else hash_of_arrays(value)
-    return zlib.crc32(text.encode()) >> 1
+    return zlib.crc32((value if isinstance(value, str) else hash_of_arrays(value)).encode()) >> 1
 
 
 # -- the problem ------------------------------------------------------------------------------------------------------
@@ -389,8 +388,7 @@ def check_method(prepared: Prepared, method: AbstractMethod, asked: AbstractMeth
 
 def check_batches_fit(prepared: Prepared, batches: Batches) -> None:
     """Trace every function at the shapes that these batches will have, and refuse wrong results."""
-    sizes = {"zeta": batches.zeta, "xi": batches.xi}
-    shapes = {name: _batch_shape(prepared, name, n) for name, n in sizes.items()}
+    shapes = {name: _batch_shape(prepared, name, getattr(batches, name)) for name in ("zeta", "xi")}
     checked.check_functions(prepared.bound, *prepared.one_start(), shapes)
     for name, batch in (("upper", "zeta"), ("lower", "xi")):
         if name not in prepared.used:

@@ -319,11 +319,8 @@ def lowest_of_starts(found: list[tuple[int, float]], count: int) -> tuple[float,
         >>> lowest_of_starts([(0, 2.0), (0, 1.0), (2, 3.0)], 3)
         (1.0, nan, 3.0)
     """
-    values = np.full(count, np.nan)
-    for start, value in found:
-        if 0 <= start < count:
-            values[start] = np.fmin(values[start], value)
-    return tuple(float(value) for value in values)
+    of_starts = [[value for at, value in found if at == start and not np.isnan(value)] for start in range(count)]
+    return tuple(float(min(values, default=np.nan)) for values in of_starts)
 
 
 GLOBALITY = "Globality: "  # begins the line of the log that says how global the answer is
@@ -768,8 +765,7 @@ class Solutions(_Result[list[Status]]):
 
     def last_record(self, name: str) -> np.ndarray:
         """The last record of a column, of every start; NaN where there is none."""
-        last = self.history[name][-1] if len(self.history) else np.nan
-        return np.array(np.broadcast_to(last, (len(self),)), float)
+        return np.full(len(self), self.history[name][-1] if len(self.history) else np.nan, float)
 
     def __len__(self) -> int:
         return len(self.status)
@@ -801,10 +797,9 @@ class Solutions(_Result[list[Status]]):
 
     def to_frame(self) -> DataFrame:
         """A `pandas.DataFrame` with a row per start: how it ended, and F at its end (needs pandas)."""
-        ends = [(one.status.name, one.status.ok, one.status.step, one.value, one.status.message) for one in self]
-        frame = pandas.DataFrame(ends, columns=["status", "ok", "step", "value", "message"])
-        frame.insert(0, "start", range(len(self)))
-        return frame
+        ends = [(i, one.status.name, one.status.ok, one.status.step, one.value) for i, one in enumerate(self)]
+        frame = pandas.DataFrame(ends, columns=["start", "status", "ok", "step", "value"])
+        return frame.assign(message=[status.message for status in self.status])
 
     def __repr__(self) -> str:
         names = Counter(status.name for status in self.status)

@@ -142,8 +142,8 @@ def continued(state: State, prepared: Prepared, method: AbstractMethod, output: 
 
         return over_starts(one, spread)(method, runs)
 
-    earlier = prepared.placed(state.run)
-    run = prepared.bound.run("restart", program, earlier, method, static=(output, spread, fresh))
+    static = output, spread, fresh
+    run = prepared.bound.run("restart", program, prepared.placed(state.run), method, static=static)
     return state._replace(method=method, run=run, output=output)
 
 

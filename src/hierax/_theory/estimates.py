@@ -117,14 +117,13 @@ def slopes(setting: Float64Problem, looks: Looks) -> tuple[dict[str, float], np.
     def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, Array]:
         def one(at: tuple[PyTree, PyTree]) -> dict[str, Array]:
             h, jacobian = rows_and_jacobian(problem.rows, *at)
-            beyond = violation(Multipliers(*problem.rows(*at), None))
             return {
                 "lipschitz": trees.norm(jax.grad(problem.upper, 1)(*at, data.zeta)),
                 "gradient": trees.norm(jax.grad(problem.lower, (0, 1))(*at, data.xi)),
                 "value": jnp.abs(h),
                 "row": jnp.linalg.norm(jacobian, axis=1),
                 "jacobian": jnp.linalg.norm(jacobian, 2) if h.size else jnp.zeros(()),
-                "violation": jnp.asarray(trees.total(beyond)),
+                "violation": jnp.asarray(trees.total(violation(Multipliers(*problem.rows(*at), None)))),
             }
 
         return jax.lax.map(one, (x, y))
@@ -235,19 +234,17 @@ def noise(setting: Float64Problem, looks: Looks, name: str, key: PRNGKeyArray) -
         few = jax.tree.map(lambda a: a[: MANY // PLACES], plan)
         function: Callable[..., Scalar] = getattr(problem, name)
 
-        def of_sample(point: tuple[PyTree, PyTree], planned: PyTree) -> tuple[PyTree, PyTree]:
-            return jax.grad(function, (0, 1))(*point, samples.fetch(getattr(problem, source), planned))
+        def of_sample(point: tuple[PyTree, PyTree], planned: PyTree) -> Scalar:
+            return function(*point, samples.fetch(getattr(problem, source), planned))
 
         def one(point: tuple[PyTree, PyTree]) -> tuple[Scalar, Scalar]:
-            each = jax.lax.map(lambda planned: jax.flatten_util.ravel_pytree(of_sample(point, planned))[0], plan)
+            each = jax.lax.map(lambda one: jax.flatten_util.ravel_pytree(jax.grad(of_sample)(point, one))[0], plan)
 
             def squared(v: PyTree) -> PyTree:
                 """The mean over the samples of (Hessian)^2 v."""
 
                 def of_one(planned: PyTree) -> PyTree:
-                    def product(w: PyTree) -> PyTree:
-                        return jax.jvp(lambda u: of_sample(u, planned), (point,), (w,))[1]
-
+                    product = hessian_product(lambda u: of_sample(u, planned), point)
                     return product(product(v))
 
                 return jax.tree.map(lambda a: jnp.mean(a, axis=0), jax.lax.map(of_one, few))

@@ -122,7 +122,7 @@ class Theory:
         tables = (
             (f"Constants, seen at {self.points} points", self._constant_rows()),
             (f"Settings for eps = {self.eps:g}", self._setting_rows()),
-            ("Assumptions", self._assumption_rows()),
+            ("Assumptions", [(a.name, "seen" if a.holds else "NOT SEEN", a.seen) for a in self.assumptions]),
         )
         texts = [text_table(title, rows) for title, rows in tables]
         return "\n\n".join([*texts[:2], self._worth(), texts[2]])
@@ -189,9 +189,6 @@ class Theory:
                 rows.append((f"samples of {source}{name}", first, second, _text(spent[i]), "order, constant 1"))
         return rows
 
-    def _assumption_rows(self) -> list[tuple[str, str, str]]:
-        return [(a.name, "seen" if a.holds else "NOT SEEN", a.seen) for a in self.assumptions]
-
 
 def theory(
     problem: Problem, x0: PyTree, y0: PyTree, eps: float, *, points: int = 256, radius: float = 1.0, seed: int = 0
@@ -248,8 +245,7 @@ def theory(
     constants, seen = constants_at(setting, looks, seed)
     natural = constants.jacobian**2 / constants.lower if constants.jacobian * constants.lower > 0 else 1.0
     gammas = Gammas(GAMMA_FACTOR * natural, GAMMA_FACTOR * natural)
-    prepared = prepare(problem, x0, y0)
-    own = started(prepared, SALVF(), Call(seed=seed)).method
+    own = started(prepare(problem, x0, y0), SALVF(), Call(seed=seed)).method
     assert isinstance(own, SALVF)
     return Theory(
         eps=float(eps),
@@ -275,13 +271,12 @@ def _assumptions(setting: Float64Problem, looks: Looks, constants: Constants, se
     extra = [n for n, rows in zip(CONSTRAINTS[1:], setting.shapes()[1:], strict=True) if jax.tree.leaves(rows)]
     form = f"the paper has no {' and '.join(extra)}" if extra else "inequalities below"
     finite = math.isfinite(constants.upper_noise + constants.lower_noise)
-    licq = solved == looked and sigma_0 > 0
     return (
         Assumption("G strongly convex in y", seen.convexity > 0, f"least curvature {seen.convexity:.3g}"),
         Assumption("H convex in y", seen.row_convexity >= 0, f"least curvature of a row {seen.row_convexity:.3g}"),
         Assumption("X and Y compact", not unbounded, compact),
         Assumption("Slater", seen.slater == looked, f"a strictly feasible y at {seen.slater} of {looked} x"),
-        Assumption("LICQ, sigma_0 > 0", licq, f"{active}, at {solved} of {looked} x"),
+        Assumption("LICQ, sigma_0 > 0", solved == looked and sigma_0 > 0, f"{active}, at {solved} of {looked} x"),
         Assumption("y*(x) inside Y", not seen.on_faces, faces),
         Assumption("bounded variances", finite, "of the samples drawn"),
         Assumption("form of the problem", not extra, form),

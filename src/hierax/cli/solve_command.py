@@ -101,8 +101,7 @@ def solve(
     with _stdout_kept_for_json(as_json) as stdout:
         mesh = _joined(coordinator, num_processes, process_id) if distributed else None
         processes = Processes(mesh)
-        asked = {"method": method, "max_steps": max_steps, "seed": seed}
-        chosen = _chosen(asked, folder, resume, processes)
+        chosen = _chosen({"method": method, "max_steps": max_steps, "seed": seed}, folder, resume, processes)
         if processes.first:
             print(f"Running the Python file {file} for its {name}.")
         with processes.together():
@@ -248,8 +247,7 @@ def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = earlier["settings"]
     if known["method"] not in SOLVERS:
-        method = known["method"]
-        raise InputError(f"{path}: knows no method {method!r}; it knows {', '.join(SOLVERS)}.")
+        raise InputError(f"{path}: knows no method {known['method']!r}; it knows {', '.join(SOLVERS)}.")
     return {name: known.get(name) if value is None else value for name, value in asked.items()}
 
 

@@ -214,8 +214,7 @@ class LinearByHand(HandMade):
             found[at, 0] = (push * s[:, None]).ravel()[self.slacks]
             found[at, 1 + self.slacks % s.shape[1]] = (push * steep[:, None]).ravel()[self.slacks]
         else:
-            slope = self.signs * self.loss.slope(self._margins(y))
-            pushes = slope[:, :, None] * self.features.mT[:, None]
+            pushes = (self.signs * self.loss.slope(self._margins(y)))[:, :, None] * self.features.mT[:, None]
             found[:, 0] = (pushes @ s[:, None, :, None]).ravel()
             found[:, 1:] = (pushes * steep[:, None, None]).reshape(self.ny, -1)
         return found

@@ -69,21 +69,20 @@ class Tuning(Phi):
         found = super().at(x, warm)
         if found is not None:
             point, total = found
-            self._gradients.append((x, total.slope))
-            if not self.records or total.upper < self.records[-1][0]:
+            self._gradients.append((x, total.slopes.upper))
+            if not self.records or total.values.upper < self.records[-1][0]:
                 self.best = point
-                self.records.append((total.upper, self._left_of(total.slope), x[0]))
+                self.records.append((float(total.values.upper), self._left_of(total.slopes.upper), x[0]))
                 if self.records[-1][1] <= self._tol or len(self.records) > self._max_iter:
                     raise SearchAborted
         return found
 
     def search(self, max_iter: int, tol: float) -> None:
         """The best cost of a scan at equal weights, then a descent."""
-        warm = self.best
+        equal = self.best.x[1:]
         for log_cost in self._log_costs:
-            found = self.at(np.append(log_cost, warm.x[1:]), warm)
-            warm = warm if found is None else found[0]
-        self.records = self.records[-1:] or [(np.inf, np.inf, warm.x[0])]
+            self.at(np.append(log_cost, equal), self.last)
+        self.records = self.records[-1:] or [(np.inf, np.inf, self.last.x[0])]
         self._max_iter, self._tol = max_iter, tol
         if self.records[-1][1] > tol:
             self.minimised(self.best, Work(np.inf, Interrupt(), 0.0), max_iter, tol**2, least=0.0)
@@ -183,8 +182,7 @@ class TunedLinear(TunedClassifier):
 
     @in_own_configuration
     def _certified(self) -> Certificate:
-        setting = Float64Problem.of(*self.stated_, FRESH_SAMPLES, 0)
-        return certificate_in(setting, hand=LinearByHand(self._kept))
+        return certificate_in(Float64Problem.of(*self.stated_, FRESH_SAMPLES, 0), hand=LinearByHand(self._kept))
 
     def _mapped(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n D"]:
         """The features that the linear model sees."""

@@ -190,8 +190,7 @@ def tuned_bounds(
     history = dict(zip(("upper", "lower", "bounds"), map(np.array, zip(*records, strict=True)), strict=True))
     kept = {"rows": given.rows, "codes": given.codes, "counted": counted[:folds], "judged": judged[:folds]}
     kept |= {"bounds": bounds[best], "low": low, "high": high}
-    found = networks.taken(best * folds + np.arange(folds))
-    return history, kept | found._asdict()
+    return history, kept | networks.taken(best * folds + np.arange(folds))._asdict()
 
 
 def stated_network(kept: Kept) -> Stated:

@@ -51,7 +51,6 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
         settings: what was asked for, by name: what it takes to repeat the run.
         certify: make the certificate where it is not known.
     """
-    certificate = certificate_facts(solution, certify)
     return {
         **{name: entry for name, entry in solution.to_dict().items() if name not in POINT},
         "settings": as_json(settings),
@@ -59,7 +58,7 @@ def facts_of(solution: Solution, settings: Mapping[str, object], certify: bool =
         "answer": as_json(answer_rows(solution)),
         "value": as_json(solution.value),
         "value_of": value_text(solution),
-        "certificate": certificate,
+        "certificate": certificate_facts(solution, certify),
     }
 
 
@@ -193,8 +192,7 @@ def _tests(certificate: Certificate, tol: float) -> list[Line]:
 def _lines(certificate: Certificate, tol: float) -> Iterator[Line]:
     """The certificate's own table, with a sentence for every number."""
     for title, number, text in measured_rows(certificate, tol):
-        meaning = MEANINGS.get(title, "").format(tol=tol)
-        sentences = [_sentence(part) for part in (meaning, text) if part]
+        sentences = [_sentence(part) for part in (MEANINGS.get(title, "").format(tol=tol), text) if part]
         yield title[:1].upper() + title[1:], "not known" if number == "-" else number, " ".join(sentences)
 
 

@@ -195,7 +195,7 @@ def _sections(run: RunContent, level: int, charts: str = "") -> str:
         "Convergence": charts + _history_table(run, unfolded=NO_FIGURES in charts),
         "Starts": _starts_table(run),
         "What was asked": _asked(run),
-        "Answer": _table("What was found", run.rows("answer")),
+        "Answer": table("What was found", run.rows("answer"), css_class="pairs-table"),
         "To repeat it": _repeat(run),
         "Log": _log(run),
     }
@@ -281,7 +281,7 @@ def _value(run: RunContent) -> str:
 
 
 def _asked(run: RunContent) -> str:
-    problem = _table("The problem", run.rows("problem"))
+    problem = table("The problem", run.rows("problem"), css_class="pairs-table")
     method = _list_of_pairs("The method, every value filled in", flattened(run.facts.get("method") or {}))
     return f'<div class="split">{problem}{method}</div>' if problem or method else ""
 
@@ -307,17 +307,15 @@ def _certificate(run: RunContent) -> str:
 def _starts_table(run: RunContent) -> str:
     rows, count = run.rows("each"), run.starts.size
     caption = "Start by start" if count == len(rows) else f"The first {len(rows)} of {count} starts"
-    return _table(caption, rows, STARTS_HEADINGS, "starts labelled")
+    return table(caption, rows, STARTS_HEADINGS, "starts labelled")
 
 
 def _history_table(run: RunContent, unfolded: bool) -> str:
     caption = (
         "First and last are medians of the starts" if run.value is None else "All are in sol.history and history.csv"
     )
-    headings = ("record", "first", "last", "lowest", "highest")
-    shown = _table(caption, summary_rows(run.columns), headings, "labelled")
-    folded = f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>"
-    return folded if shown else ""
+    shown = table(caption, summary_rows(run.columns), ("record", "first", "last", "lowest", "highest"), "labelled")
+    return f"<details{' open' * unfolded}><summary>The history in numbers</summary>{shown}</details>" if shown else ""
 
 
 def _repeat(run: RunContent) -> str:
@@ -336,13 +334,6 @@ def _log(run: RunContent) -> str:
     if len(log) <= MAX_LISTED:
         return f"<ol>{lines}</ol>" if lines else ""
     return f"<details><summary>{len(log)} lines</summary><ol>{lines}</ol></details>"
-
-
-def _table(
-    caption: str, rows: Sequence[tuple[str, ...]], headings: Sequence[str] = (), css_class: str = "pairs-table"
-) -> str:
-    """A table, or nothing where it has no rows."""
-    return table(caption, rows, headings, css_class) if rows else ""
 
 
 def _list_of_pairs(title: str, rows: Sequence[Row]) -> str:
