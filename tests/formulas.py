@@ -19,7 +19,7 @@ def squared_distance(a, b):
 
 
 def saddle_value(problem, x, z, w, lam, gamma1, gamma2, xi):
-    """ell(x, z, w, lam; xi), eq. 7: the augmented Lagrangian at lam minus gamma2/2 ||lam - z||^2."""
+    """ell(x, z, w, lam; xi), eq. 2.5b: the augmented Lagrangian at lam minus gamma2/2 ||lam - z||^2."""
     h, mu = entries(problem.constraints(x, w)), entries(lam.inequalities)
     e, nu = entries(problem.equalities(x, w)), entries(lam.equalities)
     inequalities = jnp.sum(jnp.maximum(gamma1 * mu + h, 0.0) ** 2 - gamma1**2 * mu**2) / (2 * gamma1)
@@ -28,7 +28,7 @@ def saddle_value(problem, x, z, w, lam, gamma1, gamma2, xi):
 
 
 def psi(problem, point, inner, weights, zeta, xi):
-    """Psi(x, y, z; zeta, xi) with (w, lam) given, eq. 11, and the multipliers nu of the outer term."""
+    """Psi(x, y, z; zeta, xi) with (w, lam) given, eq. 2.9, and the multipliers nu of the outer term."""
     x, y, z, nu = point
     c1, c2, gamma1, gamma2 = weights
     gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, inner.w, inner.lam, gamma1, gamma2, xi)

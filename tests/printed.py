@@ -67,7 +67,7 @@ def multiplier(gamma1, lam, h):
 
 
 def salm(p, x, z, w, batches, eta, rho, gamma1, gamma2):
-    """Algorithm 1: s steps of eq. 10 from (w, 0)."""
+    """Algorithm 1: s steps of eq. 2.8 from (w, 0)."""
     lam = np.zeros(2)
     for j, xi in enumerate(batches):
         h = p.h(x, w)
@@ -79,7 +79,7 @@ def salm(p, x, z, w, batches, eta, rho, gamma1, gamma2):
 
 
 def gradient(p, u, w, lam, batches, s):
-    """grad Psi^k(u; zeta, xi~), eq. 12 and 13, with (w, lam) of the inner loop; both g-terms share the batch."""
+    """grad Psi^k(u; zeta, xi~), eqs. 2.10 and 2.11, with (w, lam) of the inner loop; both g-terms share the batch."""
     x, y, z = u
     f_x, f_y = p.f(x, y, batches.zeta)
     g_x, g_y = p.g(x, y, batches.xi)
@@ -112,7 +112,7 @@ def salvf(p, x, y, z, s, samples):
 
 
 def random_index(alphas, uniforms):
-    """R with Prob(R = k) = alpha_k / sum of alpha (eq. 14), from one uniform number per step."""
+    """R with Prob(R = k) = alpha_k / sum of alpha (eq. 2.13), from one uniform number per step."""
     chosen, total = 0, 0.0
     for k, (alpha, uniform) in enumerate(zip(alphas, uniforms, strict=True)):
         total += alpha

@@ -149,7 +149,7 @@ def test_algorithm_2_with_sequences_is_the_transcription():
 
 
 def test_algorithm_3_with_z_random_output_and_repair_is_the_transcription():
-    """u = (x, y, z) in the recursion, beta_{k+1} = beta alpha_k^2, R of eq. 14, (y', z') of eq. 15."""
+    """u = (x, y, z) in the recursion, beta_{k+1} = beta alpha_k^2, R of eq. 2.13, (y', z') of eq. 2.14."""
 
     def alpha(k):
         return 0.03 * (k + 1.0) ** (-1 / 3)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pages import DOCS, EVERY
 
+from hierax.extend import METHODS
+
 ROOT = Path(__file__).parent.parent
 MADE = ("gallery/", "reference/")  # by the build
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -106,9 +108,38 @@ def test_what_a_page_names_is_there(page):
         name for text in code for name in re.findall(r"(?<![\w./-])((?:hx|hierax|hierax_lab)(?:\.[A-Za-z]\w*)+)", text)
     }
     names = {name for name in names if not name.endswith((".egg", ".commands"))}  # groups of entry points
+    names |= {f"hierax.{text}" for text in code if re.fullmatch(r"_[a-z]+(?:\.\w+)+", text)}  # `_math.psi.outer_term`
     assert sorted(name for name in names if not there(name)) == []
     paths = {text for text in code if re.fullmatch(r"(?:src|tests|lab|docs|gallery|tools)/[\w./-]*\w", text)}
+    paths |= {f"src/hierax/{text}" for text in code if re.fullmatch(r"_[a-z]+/\w+\.py", text)}  # `_lower/salm.py`
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
+    assert sorted(name for text in code for name in dotted(text) if not starts_somewhere(name)) == []
+
+
+# What pages call the objects that they speak of, other libraries, and ends of file names.
+OBJECTS = {"sol", "sols", "res", "status", "certificate", "certificate_", "error", "method", "problem", "plan"}
+OBJECTS |= {"reference", "steps"}
+LIBRARIES = {"jax", "jnp", "optax", "scipy", "math", "torchopt", "discopt"}
+ENDINGS = {"py", "md", "json", "npz", "npy", "txt", "html", "png", "yml", "toml", "tex", "csv", "lock", "tra", "tes"}
+
+
+def dotted(text):
+    """A span of code that is one name with dots: `sol.tol`, `hx.solve`."""
+    found = re.fullmatch(r"([a-z_]+(?:\.[a-z_]\w*)+)(?:\(\))?", text)
+    return [found[1]] if found and found[1].rpartition(".")[2] not in ENDINGS else []
+
+
+def starts_somewhere(name):
+    """Whether its first part is an object of the page, a library, or a part of hierax: `penalty.psi` begins nowhere."""
+    first = name.partition(".")[0]
+    return first in OBJECTS | LIBRARIES | {"hx", "hierax", "hierax_lab"} or (ROOT / "src/hierax" / first).is_dir()
+
+
+def test_names_that_begin_nowhere_are_seen():
+    assert dotted("penalty.psi") == ["penalty.psi"] and not starts_somewhere("penalty.psi")
+    assert dotted("sol.x()") == ["sol.x"] and starts_somewhere("sol.x")
+    assert dotted("toy.json") == dotted("x + y.z") == []
+    assert starts_somewhere("_math.psi") and not there("hierax.penalty")
 
 
 def test_links_are_found_where_there_are_some():
@@ -200,7 +231,7 @@ FORMULA = """A step.
     ("formula", "reference", "lacking"),
     [
         ("    x <- x - a d", "Beck: First-order methods in optimization, SIAM 2017.", set()),
-        ("    x <- x - a d", "docs/methods/salvf.md, eq. 11", set()),
+        ("    x <- x - a d", "docs/methods/salvf.md, eq. 2.9", set()),
         ("    x <- x - a d", "Beck: First-order methods in optimization.", {"reference"}),
         ("    x <- x - a d", "docs/no-such-page.md", {"reference", "page"}),
         ("x <- x - a d", "docs/methods/salvf.md", {"formula"}),
@@ -241,7 +272,8 @@ def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
         assert gate.take_apart(gate.own_docstring(gate.look_up(name))).formulas, name
 
 
-ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code"}  # pages that are about no single method
+# Pages that are about no single method.
+ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code", "table-1"}
 METHOD_PAGES = [page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem not in ABOUT_ALL]
 
 
@@ -252,6 +284,11 @@ def test_every_page_of_a_method_says_when_to_use_it_and_what_it_costs(page):
         assert "| for | how | not for |" in text and "**Cost.**" in text
     else:
         assert "**When to use it.**" in text and "**Cost of a step.**" in text
+
+
+def test_table_1_has_every_method():
+    text = (DOCS / "methods" / "table-1.md").read_text("utf-8")
+    assert [one.__name__ for one in METHODS.values() if f"`hx.{one.__name__}`" not in text] == []
 
 
 def test_every_excuse_gives_its_reason(gate):

@@ -255,7 +255,7 @@ def test_random_output_is_drawn_with_probability_alpha():
 
 
 def test_repair_makes_y_feasible_and_is_counted():
-    """The quadratic penalty leaves y infeasible by about c1 |lam| / c2; the repair of eq. 15 removes that."""
+    """The quadratic penalty leaves y infeasible by about c1 |lam| / c2; the repair of eq. 2.14 removes that."""
     quadratic = hx.SALVF(c1=5.0, c2=100.0, penalty="quadratic", repair=400)
     sol = hx.solve(EXACT.problem, 1.0, 1.0, quadratic, max_steps=500)
     raw = sol.state.run.state.point

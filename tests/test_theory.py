@@ -110,7 +110,7 @@ EPS = 0.25
 
 
 def test_the_printed_formulas():
-    """Theorem 2, Lemma 3.3, Lemma 6 and Corollary 1, and the remarks' orders, with these numbers put in by hand."""
+    """Theorem 3.2, Lemmas A.7 and C.1, Corollary C.1, and the remarks' orders, with these numbers put in by hand."""
     asked = printed(CONSTANTS, GAMMAS, EPS)
     c1 = 2 * 3.0 / (3 * 2.0 * 0.25)  # c1* = 4
     bound = 4 / 0.25 * 2.0 * (4.0 + 2 * 2.0)  # 256
@@ -121,9 +121,10 @@ def test_the_printed_formulas():
         "c1": c1 + 2, "c2": c2, "bound": bound, "side": bound / 2**0.5, "delta": 0.25 / (6 * (c1 + 2)),
         "smoothness": smooth, "alpha": 0.5 / smooth, "alpha_vr": 0.125 / math.hypot(2.2 + 0.25 / (c1 + 2), smooth),
         "s": (c1 + 2) ** 2 / 0.25, "r": 4.0, "q": (c1 + 2) ** 2 / 0.25,
+        "beta": math.nan, "r_vr": 1.0, "q_vr": (c1 + 2) ** 2 / 0.25,
         "steps": c2 / 0.25, "steps_vr": (c2 / 0.25) ** 1.5,
     }  # fmt: skip
-    assert asked._asdict() == pytest.approx(expected, rel=1e-14)
+    assert asked._asdict() == pytest.approx(expected, rel=1e-14, nan_ok=True)
     assert asked.samples(False) == pytest.approx((asked.steps * 4.0, asked.steps * 2 * asked.s))
     assert asked.samples(True) == pytest.approx((asked.steps_vr, asked.steps_vr * 2 * asked.s))
 
@@ -138,16 +139,52 @@ def test_the_corrected_formulas():
     most = np.linalg.eigvalsh(block)[-1]
     outer = c2 * (2.5**2 + 0.5)
     smooth = 2.0 + c1 * (5.0 + most + most**2 / 2.0) + outer
-    frozen = 2.2 + c1 * (2 * 5.5 + 0.5 * pushed + 2.5**2 / 0.5 + 0.25) + outer
+    frozen = 2 * 5.5 + 0.5 * pushed + 2.5**2 / 0.5 + 0.25
+    drift, noise = c1 * (most + most**2 / 2.0 + frozen), 2.2 + c1 * frozen
     assert (asked.c1, asked.bound, asked.side) == pytest.approx((c1, 8.0, 8.0))
     assert asked.c2 == pytest.approx(c2, rel=1e-14)
     assert asked.smoothness == pytest.approx(smooth, rel=1e-14)
-    assert asked.alpha_vr == pytest.approx(0.125 / math.hypot(frozen, smooth), rel=1e-14)
-    # What the proof of Theorem 2 needs: three terms that add up to eps; the printed c1 leaves them above it.
+    # What item 36 of the corrections asks of alpha and beta.
+    assert asked.beta == pytest.approx(max(0.25, drift / smooth, (noise / smooth) ** 2))
+    assert asked.alpha_vr == pytest.approx(0.25 / smooth, rel=1e-14)
+    assert asked.alpha_vr <= (1 + 1e-12) * min(asked.beta / (4 * drift), asked.beta**0.5 / (4 * noise))
+    # What the proof of Theorem 3.2 needs: three terms that add up to eps; the printed c1 leaves them above it.
     terms = 3.0**2 / (2 * c1 * 2.0) + c1**2 * 8.0**2 / (2 * c2) + 2 * c1 * asked.delta
     assert terms <= 0.25
     first = printed(CONSTANTS, GAMMAS, EPS).c1 - 2
     assert 3.0**2 / (2 * first * 2.0) > 0.25
+
+
+def random_constants(rng):
+    sizes = 10 ** rng.uniform(-1, 1, len(Constants._fields) - 1)
+    return Constants(*sizes, p=int(rng.integers(1, 5))), Gammas(*10 ** rng.uniform(-1, 1, 2))
+
+
+def test_every_term_of_the_corrected_bounds_is_of_the_order_of_eps():
+    """Items 30 and 36 of the corrections with the numbers of the corrected column, all constants of the orders 1.
+
+    SALVF: 1/(alpha K), 1/r, c1^2/q, c1^2/s. SALVF-VR: the start's, the bias, and beta times the variance.
+    """
+    rng = np.random.default_rng(0)
+    for eps in (0.5, 1e-1, 1e-2, 1e-3):
+        for constants, gammas in (random_constants(rng) for _ in range(50)):
+            asked = corrected(constants, gammas, eps)
+            c, bias = max(asked.c1, asked.c2), asked.c1**2 / asked.s
+            plain = [c / asked.steps, 1 / asked.r, asked.c1**2 / asked.q, bias]
+            variance = 1 / asked.r_vr + asked.c1**2 / asked.q_vr + bias
+            start = c / asked.steps_vr + (variance + bias) / (asked.beta * asked.steps_vr)
+            reduced = [start, bias, asked.beta * variance]
+            assert max(plain) <= eps * (1 + 1e-9) and max(reduced) <= 5 * eps
+            assert eps <= asked.beta <= 1
+            assert np.all(np.array(asked.samples(True)) <= np.array(asked.samples(False)) * (1 + 1e-9) + 1 / eps**2)
+
+
+def test_the_printed_bound_of_variance_reduction_keeps_a_term_that_grows():
+    """K^(2/3)/r (1/q + 1/s), Theorem 3.5, with the printed (r, q, s, K): 2 c/c1^2."""
+    for eps in (1e-1, 1e-2, 1e-3):
+        asked = printed(CONSTANTS, GAMMAS, eps)
+        term = asked.steps_vr ** (2 / 3) / asked.r_vr * (1 / asked.q_vr + 1 / asked.s)
+        assert term == pytest.approx(2 * asked.c2 / asked.c1**2) and term > 100 * eps
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +226,7 @@ def test_the_toy_says_where_the_theorems_do_not_reach(of_toy):
     text = str(of_toy)
     assert "order, constant 1" in text and "NOT SEEN" in text and "corrected" in text
     assert f"{float(of_toy.defaults.c1):.3g}" in text
+    assert "Samples of zeta of SALVF-VR for one of SALVF" in text
 
 
 def test_the_method_of_the_theorem(of_toy):
@@ -199,7 +237,10 @@ def test_the_method_of_the_theorem(of_toy):
     assert 0 < method.steps.x == method.steps.y == method.steps.z < of_toy.corrected.alpha
     reduced = of_toy.method("printed", reduced=True, **short)
     assert reduced.direction.z and reduced.batch_zeta == 1
-    assert float(reduced.bound) == pytest.approx(of_toy.printed.bound)
+    assert float(reduced.bound) == pytest.approx(of_toy.printed.bound) and reduced.direction.schedule == "paper"
+    repaired = of_toy.method(reduced=True, inner=short["inner"], batch_xi=1)
+    assert repaired.direction.schedule is None and repaired.direction.beta == of_toy.corrected.beta >= 0.1
+    assert 0 < repaired.steps.x == repaired.steps.y == repaired.steps.z < of_toy.corrected.alpha_vr
     strict = dataclasses.replace(of_toy, corrected=corrected(of_toy.constants, of_toy.gammas, 1e-3))
     with pytest.raises(hx.InputError, match="samples per step; give inner="):
         strict.method()

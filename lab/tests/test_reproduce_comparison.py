@@ -1,5 +1,7 @@
-"""What the experiments that compare methods share: the legend of their figures, and signs of life while they run."""
+"""What the experiments share: the legend of their figures, signs of life while they run, what a quick run judges."""
 
+import importlib
+import inspect
 import io
 import sys
 import time
@@ -12,8 +14,11 @@ from rich.console import Console
 
 import hierax as hx
 from hierax_lab.reproduce import comparison, workers
+from hierax_lab.reproduce.experiment import Run
+from hierax_lab.reproduce.verdict import Verdict
 
 STORED = "stored by the released code"
+EXPERIMENTS = ["toy_run", "svm_run", "decay_run", "rates_run", "toy_published", "svm_published", "decay_published"]
 
 
 class Curve:
@@ -106,3 +111,17 @@ def test_a_quiet_console_hears_nothing(monkeypatch, capsys):
     monkeypatch.setattr(workers, "TELL_SECONDS", 0.05)
     workers.run_tasks({("data",): (time.sleep, (0.3,))}, Console(quiet=True, file=sys.stdout), False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_quick_run_judges_neither_statements_nor_targets(tmp_path):
+    statements, targets = [Verdict("it is so", "yes: 3 of 3", ["3 of 3"])], [{"target": "<= 1", "met": True}]
+    full, quick = (Run(tmp_path, choice, None, None, Console(file=io.StringIO())) for choice in (False, True))
+    assert full.judged(statements) == statements and full.met(targets) == targets
+    assert quick.judged(statements) == [Verdict("it is so", "not judged: a quick run", [])]
+    assert quick.met(targets) == [{"target": "<= 1", "met": None}]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_leaves_it_to_its_run_whether_to_judge(name):
+    source = inspect.getsource(importlib.import_module(f"hierax_lab.reproduce.{name}"))
+    assert source.count("@experiment") == 1 and "run.judged(" in source

@@ -1,7 +1,9 @@
 """The experiments in the published setting: their settings, a short run of each, and what the reports say."""
 
 import io
+import json
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -214,7 +216,8 @@ def test_a_run_of_weight_decay_that_fails_is_in_no_mean():
     rows = decay_published.summary(every, trained, {"SALVF": np.array([0.92, 0.1]), "BLOCC": np.array([0.1, 0.1])})
     row = rows["SALVF"]
     assert (row["finished"], row["runs"], row["statuses"]) == (1, 2, {"max_steps": 1, "nonfinite": 1})
-    assert (row["bound"], row["judged"], row["epoch_100"]) == (19.0, 0.92, 0.97)
+    assert (row["bound"], row["judged"]) == (19.0, 0.92)
+    assert row["gain"] == pytest.approx(0.07) and row["epoch_50"] is row["epoch_100"] is None  # it had three epochs
     assert row["judged_gain"] == pytest.approx(0.02)
     assert rows["BLOCC"]["finished"] == 0
     assert rows["BLOCC"]["judged"] is rows["BLOCC"]["bound"] is rows["BLOCC"]["epoch_100"] is None
@@ -225,6 +228,14 @@ def test_a_run_of_weight_decay_that_fails_is_in_no_mean():
     decay_published.print_tables(printed, rows, statements, quick=False)
     text = printed.export_text()
     assert "1/2, 1 nonfinite" in text and "0/2, 2 nonfinite" in text
+    assert statements[1].holds == "not judged: fewer than two methods finished"
+
+
+def test_accuracies_stand_under_the_epoch_at_which_they_were_measured():
+    accuracy = np.linspace(0.5, 0.9, 60)[None]
+    row = decay_published._accuracies(accuracy, np.array([0.8]))
+    assert (row["epoch_50"], row["epoch_100"]) == (accuracy[0, 49], None)
+    assert row["gain"] == pytest.approx(0.1)
 
 
 def test_the_split_is_one_for_all_seeds_and_standardised():
@@ -256,5 +267,9 @@ def test_what_has_no_published_setting(arguments, text):
 def test_quick_runs_of_the_command(name, tmp_path):
     answer = CliRunner().invoke(app, ["reproduce", name, "--setting", "published", "--quick", "--out", str(tmp_path)])
     assert answer.exit_code == 0, answer.output
-    assert (tmp_path / f"{name}-published" / "metrics.json").is_file()
+    content = json.loads((tmp_path / f"{name}-published" / "metrics.json").read_text())
     assert "released code" in answer.output
+    assert {one["holds"] for one in content["statements"]} == {"not judged: a quick run"}
+    judged = answer.output.partition("The paper says")[2]
+    assert judged.count("not judged: a quick run") == len(content["statements"])
+    assert not re.search(r": (yes|no)\b", judged)

@@ -1,7 +1,9 @@
 """The tools behind `hierax reproduce rates`, and what it writes and says about given measurements."""
 
 import dataclasses
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from hierax import SALM
 from hierax.extend import Rows
@@ -161,7 +164,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
 
 
 def test_run_writes_numbers_and_figures_and_says_what_is_seen(measured: dict[str, dict], tmp_path: Path) -> None:
-    content = rates.run(tmp_path, quick=True)
+    content = rates.run(tmp_path)
     stored = json.loads((tmp_path / "metrics.json").read_text())
     assert len(stored["targets"]) == len(content["targets"]) and all(target["met"] for target in stored["targets"])
     seen = {one["claim"]: one["seen"] for one in stored["statements"]}
@@ -171,6 +174,16 @@ def test_run_writes_numbers_and_figures_and_says_what_is_seen(measured: dict[str
     figures = {path.stem for path in (tmp_path / "figures").iterdir()}
     names = {"inner", "inner_variants", "floors", "without_noise", "variance_reduction", "stability", "penalties"}
     assert figures == names
+
+
+def test_a_quick_run_is_not_judged(measured: dict[str, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates.rates_figures, "draw", lambda *args: None)
+    console = Console(width=200, record=True, file=io.StringIO())
+    content = rates.run(tmp_path, quick=True, console=console)
+    assert {target["met"] for target in content["targets"]} == {one["seen"] for one in content["statements"]} == {None}
+    text = console.export_text()
+    assert text.count("not judged: a quick run") == len(content["statements"]) > 5
+    assert not re.search(r"\bmet\b|\bseen$|not seen", text, re.MULTILINE)
 
 
 def test_run_says_what_is_missed(measured: dict[str, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import io
 import json
+import re
 import typing
 from types import SimpleNamespace
 
@@ -213,7 +214,10 @@ def test_a_small_run_writes_everything(plain, tmp_path, monkeypatch, standing_st
     assert list(saved["rows"]) == [row.key for row in rows] == list(content["rows"])
     assert len(saved["statements"]) == 3
     assert saved["rows"]["nothing set/SALVF"]["targets"][0]["met"] is None
-    assert "median distance <= 0.004" in text and "not judged" in text and "The paper says" in text
+    assert "median distance <= 0.004" in text and "The paper says" in text
+    assert {one["holds"] for one in saved["statements"]} == {"not judged: a quick run"}
+    assert {one["met"] for one in saved["synthetic"].values()} == {None}
+    assert not re.search(r": (yes|no|in \d)\b|\bmet\b|% of the starts", text.partition("The paper says")[2])
     names = {f"{kind}-{penalty}.png" for kind in ("distribution", "surface") for penalty in ("quadratic", "multiplier")}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
     assert np.load(tmp_path / "points.npz")["starts"].shape == (6, 2)

@@ -12,7 +12,7 @@ def gradient(x, frozen):
 
 
 def run(alpha, beta, steps, noise=0.0, seed=0):
-    """|d_k - phi'(x_k)| and x_k along the recursion (17)."""
+    """|d_k - phi'(x_k)| and x_k along the recursion (2.15)."""
     rng = np.random.default_rng(seed)
     x = old = 0.5
     direction, errors, points = 0.0, [], []

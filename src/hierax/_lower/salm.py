@@ -1,6 +1,6 @@
 r"""SALM, the paper's Algorithm 1: stochastic gradient descent ascent on ell(x, z, ., .).
 
-    w   <- Proj_Y(w - eta_j d_w ell(x, z, w, lam; xi_j))                        eq. 10
+    w   <- Proj_Y(w - eta_j d_w ell(x, z, w, lam; xi_j))                        eq. 2.8
     lam <- [lam + rho_j d_lam ell(x, z, w, lam)]_+
 
 The printed steps eta_j = eta/(j+1), rho_j = rho/(j+1) need eta >= 1/mu_G, which can exceed 2/L: the first steps then
@@ -74,7 +74,7 @@ class SALM(eqx.Module):
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization, eq. 10, Algorithm 1.
+            optimization, eq. 2.8, Algorithm 1.
         docs/methods/salvf.md, docs/methods/lower-solvers.md
     """
 

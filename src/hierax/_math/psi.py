@@ -1,6 +1,6 @@
 """The penalty function Psi of the single-level problem, its gradient, the outer multiplier and stationarity.
 
-    Psi(x, y, z) = F(x, y) + c1 (G(x, y) - ell(x, z, w, lam)) + outer(H(x, y))                          eq. 11
+    Psi(x, y, z) = F(x, y) + c1 (G(x, y) - ell(x, z, w, lam)) + outer(H(x, y))                          eq. 2.9
 
 with (w, lam) the inner solver's output, held fixed (envelope theorem). Outer term, per inequality H_i of the lower
 level and per upper constraint:
@@ -15,8 +15,8 @@ Augmented Lagrangian of the lower level and the saddle function of its envelope.
 
     A(x, y, z)           = 1/(2 gamma1) sum_i ([gamma1 z_i + H_i(x, y)]_+^2 - gamma1^2 z_i^2)       inequalities
     A_e(x, y, z)         = sum_i (e_i z_i + e_i^2 / (2 gamma1))                                      equalities
-    L(x, y, z)           = G(x, y) + A(x, y, z)                                                      eq. 3
-    ell(x, z, w, lam)    = L(x, w, lam) - gamma2/2 ||lam - z||^2                                     eq. 7
+    L(x, y, z)           = G(x, y) + A(x, y, z)                                                      eq. 2.1
+    ell(x, z, w, lam)    = L(x, w, lam) - gamma2/2 ||lam - z||^2                                     eq. 2.5b
 
 The main text of the paper prints A without -gamma1^2 z^2; its own gradient and concavity lemma need the term. All
 gradients are given by formula and use vector-Jacobian products of the constraints only; the tests compare them with
@@ -117,7 +117,7 @@ def shifted_multiplier(values: Rows, lam: Rows, gamma1: Scalar | float) -> Rows:
 
 
 def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1: Scalar | float, xi: PyTree) -> Scalar:
-    """L(x, y, z; xi), eq. 3."""
+    """L(x, y, z; xi), eq. 2.1."""
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
@@ -315,7 +315,7 @@ def psi_gradient(
     xi: PyTree,
     control: Scalar | None = None,
 ) -> PsiGradient:
-    """Gradient of Psi, eq. 12; both g-terms share the batch xi. Costs one gradient of f and two of g.
+    """Gradient of Psi, eq. 2.10; both g-terms share the batch xi. Costs one gradient of f and two of g.
 
     With `control` the free control variate is subtracted from the y-gradient: c1 d_w ell(x, w; xi), which has
     mean zero at the inner solution and the same noise as c1 grad_y g(x, y; xi). On the boundary of Y only its

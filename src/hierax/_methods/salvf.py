@@ -110,7 +110,7 @@ def inner_solution(
 
 
 def repaired(method: SALVFSettings, salm: SALM, problem: Problem, state: SALVFState, steps: int) -> InnerSolution:
-    """(y', z') after further steps of SALM with gamma2 = 0, the paper's eq. 15."""
+    """(y', z') after further steps of SALM with gamma2 = 0, the paper's eq. 2.14."""
     solver, lam = dataclasses.replace(salm, steps=steps, warm=True, dual_free=False), state.lam
     size = size_at(solver.batch, 0) or 1
     plan = samples.plan(problem.xi, jax.random.fold_in(state.key, 2), state.step, steps, size)
@@ -169,7 +169,7 @@ class SALVF(SALVFSettings):
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 whose (y', z'), nearly feasible, is returned as y and lam (the
-            paper's eq. 15), or a solver, `Exact()` or `Conic()`, whose answer (y*(x), lam*(x)) is; 0: none.
+            paper's eq. 2.14), or a solver, `Exact()` or `Conic()`, whose answer (y*(x), lam*(x)) is; 0: none.
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
@@ -186,7 +186,7 @@ class SALVF(SALVFSettings):
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization, eqs. 3, 4, 11 and 12, Algorithm 2.
+            optimization, eqs. 2.1, 2.2, 2.9 and 2.10, Algorithm 2.
         docs/methods/salvf.md, docs/methods/corrections.md (where the printed text is wrong)
     """
 
@@ -358,7 +358,7 @@ class SALVF(SALVFSettings):
         return state._replace(point=point, lam=common.in_scaled_units(multipliers, self.scales))
 
     def finish(self, problem: Problem, state: SALVFState) -> tuple[PyTree, PyTree, Multipliers]:
-        """(x, y, multipliers in the user's units), after the repair of eq. 15 where it is asked for."""
+        """(x, y, multipliers in the user's units), after the repair of eq. 2.14 where it is asked for."""
         x, y = state.point.x, state.point.y
         kept = self.multipliers(problem, state)
         if isinstance(self.repair, AbstractLowerSolver):
@@ -462,7 +462,7 @@ def SALVF_VR(**settings: Any) -> SALVF:
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization, eq. 17, Algorithm 3.
+            optimization, eq. 2.15, Algorithm 3.
         docs/methods/salvf.md, docs/methods/corrections.md (item 10)
     """
     return SALVF(**{"direction": Storm(), **settings})

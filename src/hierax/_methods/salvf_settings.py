@@ -9,7 +9,7 @@ and z stands for lam.
 
 From gradients of Psi to a direction: as they are (SALVF), or variance-reduced (SALVF-VR).
 
-    d_k = grad Psi^k(u_k) + (1 - beta_k)(d_{k-1} - grad Psi^k(u_{k-1}))                                  eq. 17
+    d_k = grad Psi^k(u_k) + (1 - beta_k)(d_{k-1} - grad Psi^k(u_{k-1}))                                  eq. 2.15
 
 Both gradients use the same batch and the same (w_k, lam_k); the old one uses the old nu, or the sum would not
 telescope. (w, lam) being frozen, the correction misses how they move with x, and the recursion is unstable once
@@ -103,7 +103,7 @@ class Storm(eqx.Module):
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization, eq. 17.
+            optimization, eq. 2.15.
         Cutkosky, Orabona: Momentum-based variance reduction in non-convex SGD, NeurIPS 2019.
         docs/methods/salvf.md, docs/methods/corrections.md (item 10: why beta_k is not the printed one)
     """

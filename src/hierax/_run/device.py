@@ -204,7 +204,7 @@ def _keep(
         share = (TAIL_POWER + 1) / (k + TAIL_POWER)
         return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
     if output == "random":
-        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 14).
+        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 2.13).
         total = run.kept_weight + metrics.weight
         key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
         chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight

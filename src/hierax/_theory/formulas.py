@@ -1,15 +1,18 @@
 r"""The settings that the paper's theorems ask for, as formulas of the problem's constants; numbers only.
 
-Two columns. *Printed*: Theorem 2 (c1, c2, delta), Lemma 3 (B), Corollary 1 (L_Psi) and the remarks (r, q, s, K) as they
-stand. *Corrected*: what their proofs support, derived in docs/pictures/constants.md:
+Two columns. *Printed*: Theorem 3.2 (c1, c2, delta), Lemma A.7 (B), Corollary C.1 (L_Psi), the remarks (r, q, s, K), as
+they stand. *Corrected*: what their proofs support, derived in docs/methods/corrections.md, items 16, 18, 34 and 36:
 
     c1*   = 3 M^2 / (2 mu_G eps)         the proof needs M = sup |grad_y F|, squared, and a third of eps
     c2    = 3/2 c1^2 B^2 / eps + 2       with the c1 that is used, not with c1*
     B     = M_G / sigma_0                |lam*| <= |pinv(C)| |grad_y G|; each side of Z is as long
     L_Psi = L_F + c1 (L_G + L_E) + c2 (M_J^2 + M_+ L_H)
     L_E   = N + N^2/mu_G                 of grad E, E(x, z) = min_w G + A_g'(x, w, z), 1/g' = 1/gamma1 + 1/gamma2
+    beta  = max(eps, c1 (L_E + N')/L_Psi, (Lambda/L_Psi)^2), at most 1: constant, of SALVF-VR
+    alpha = 1/(4 L_Psi), K = max(c, 1/beta)/eps, r = beta/eps, q = beta c1^2/eps, s = c1^2/eps: SALVF-VR
 
-N bounds the Hessian of G + A_g' in (x, w, z).
+N bounds the Hessian of G + A_g' in (x, w, z), N' the averaged curvature of g and A at frozen (w, lam), which noise also
+sees: Lambda = L_f + c1 N'.
 """
 
 import math
@@ -74,10 +77,13 @@ class Asked(NamedTuple):
         delta: error that the inner loop may have in ell.
         smoothness: L_Psi.
         alpha: largest step of SALVF, 1/(2 L_Psi).
-        alpha_vr: largest first step of SALVF-VR, 1/(8 sqrt(L_Psi'^2 + L_Psi^2)).
+        alpha_vr: largest (first) step of SALVF-VR.
+        beta: of SALVF-VR, the same at every step; nan: the printed beta_{k+1} = beta alpha_k^2.
         s: inner steps, order.
-        r: samples of zeta per step, order (SALVF-VR: 1).
+        r: samples of zeta per step, order.
+        r_vr: those of SALVF-VR, order.
         q: samples of xi~ per step, order.
+        q_vr: those of SALVF-VR, order.
         steps: K of SALVF, order.
         steps_vr: K of SALVF-VR, order.
     """
@@ -90,16 +96,19 @@ class Asked(NamedTuple):
     smoothness: float
     alpha: float
     alpha_vr: float
+    beta: float
     s: float
     r: float
+    r_vr: float
     q: float
+    q_vr: float
     steps: float
     steps_vr: float
 
     def samples(self, reduced: bool) -> tuple[float, float]:
         """Samples of zeta and of xi in all: K r and K (q + s)."""
-        steps = self.steps_vr if reduced else self.steps
-        return steps * (1.0 if reduced else self.r), steps * (self.q + self.s)
+        steps, r, q = (self.steps_vr, self.r_vr, self.q_vr) if reduced else (self.steps, self.r, self.q)
+        return steps * r, steps * (q + self.s)
 
 
 def printed(at: Constants, gammas: Gammas, eps: float) -> Asked:
@@ -113,7 +122,8 @@ def printed(at: Constants, gammas: Gammas, eps: float) -> Asked:
     gap += at.p * at.value * at.row + root * at.value
     smoothness = at.upper + c1 * gap + _times(c2 / 2, at.rows * at.value)
     reduced = at.upper_mean + _ratio(eps, c1)  # L_f + c1/s at s = c1^2/eps
-    return _asked(c1, c2, bound, _ratio(bound, root), smoothness, reduced, eps)
+    asked = _asked(c1, c2, bound, _ratio(bound, root), smoothness, eps)
+    return asked._replace(alpha_vr=_over(8 * math.hypot(reduced, smoothness)))
 
 
 def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
@@ -128,11 +138,20 @@ def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
     outer = _times(c2, at.jacobian**2 + at.violation * at.rows)
     smoothness = at.upper + c1 * (at.lower + most + most**2 * _over(at.convexity)) + outer
     frozen = 2 * at.lower_mean + pushed * at.rows + at.jacobian**2 * _over(gammas.gamma1) + gammas.gamma2
-    return _asked(c1, c2, bound, bound, smoothness, at.upper_mean + c1 * frozen + outer, eps)
+    asked = _asked(c1, c2, bound, bound, smoothness, eps)
+    drift, noise = c1 * (most + most**2 * _over(at.convexity) + frozen), at.upper_mean + c1 * frozen
+    beta = min(1.0, max(eps, _ratio(drift, smoothness), _ratio(noise, smoothness) ** 2))
+    return asked._replace(
+        alpha_vr=_over(4 * smoothness),
+        beta=beta,
+        r_vr=max(1.0, beta * asked.r),
+        q_vr=max(1.0, beta * asked.q),
+        steps_vr=max(asked.steps, 1 / (beta * eps)),
+    )
 
 
-def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, reduced: float, eps: float) -> Asked:
-    """What follows from the weights and the smoothness alone, alike in both columns."""
+def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, eps: float) -> Asked:
+    """What follows from the weights and the smoothness alone; SALVF-VR as printed."""
     most = max(c1, c2)
     return Asked(
         c1=c1,
@@ -142,10 +161,13 @@ def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, r
         delta=_ratio(eps, 6 * c1),
         smoothness=smoothness,
         alpha=_over(2 * smoothness),
-        alpha_vr=_over(8 * math.hypot(reduced, smoothness)),
+        alpha_vr=math.nan,
+        beta=math.nan,
         s=c1**2 / eps,
         r=1 / eps,
+        r_vr=1.0,
         q=c1**2 / eps,
+        q_vr=c1**2 / eps,
         steps=most / eps,
         steps_vr=(most / eps) ** 1.5,
     )

@@ -89,11 +89,14 @@ class Theory:
         for name in ("c1", "c2", "alpha", "alpha_vr"):
             if not 0 < getattr(asked, name) < math.inf:
                 raise InputError(f"Theory.method: {name} = {getattr(asked, name):g}; an assumption does not hold.")
-        sizes = {"inner": asked.s, "batch_xi": asked.q, "batch_zeta": 1.0 if reduced else asked.r}
+        q, r = (asked.q_vr, asked.r_vr) if reduced else (asked.q, asked.r)
+        sizes = {"inner": asked.s, "batch_xi": q, "batch_zeta": r}
         for name, number in sizes.items():
             if name not in settings and FINE * number > 1:  # more than a million per outer step are not asked for
                 raise InputError(f"Theory.method: the theorem asks for {number:.3g} samples per step; give {name}=.")
-        rule = Decay(asked.alpha_vr, a=1.0) if reduced else 0.99 * asked.alpha
+        as_printed = reduced and math.isnan(asked.beta)
+        largest = asked.alpha_vr if reduced else asked.alpha
+        rule = Decay(largest, a=1.0) if as_printed else 0.99 * largest
         numbers = {
             "c1": asked.c1,
             "c2": asked.c2,
@@ -105,7 +108,7 @@ class Theory:
             "steps": Steps(x=rule, y=rule, z=rule),
         }
         if reduced:
-            numbers["direction"] = Storm(schedule="paper", z=True)
+            numbers["direction"] = Storm(schedule="paper", z=True) if as_printed else Storm(beta=asked.beta, z=True)
         if "inner" not in settings:
             numbers["inner"] = SALM(steps=math.ceil(asked.s), batch=1, rule="paper", warm=False)
         batches = {name: math.ceil(sizes[name]) for name in ("batch_xi", "batch_zeta") if name not in settings}
@@ -121,7 +124,20 @@ class Theory:
             (f"Settings for eps = {self.eps:g}", self._setting_rows()),
             ("Assumptions", [(a.name, "seen" if a.holds else "NOT SEEN", a.seen) for a in self.assumptions]),
         )
-        return "\n\n".join(text_table(title, rows) for title, rows in tables)
+        texts = [text_table(title, rows) for title, rows in tables]
+        return "\n\n".join([*texts[:2], self._worth(), texts[2]])
+
+    def _worth(self) -> str:
+        """What variance reduction saves."""
+        shares = (asked.samples(True)[0] / asked.samples(False)[0] for asked in (self.printed, self.corrected))
+        weights = (max(asked.c1, asked.c2) for asked in (self.printed, self.corrected))
+        left = self.printed.steps_vr ** (2 / 3) * (1 / self.printed.q_vr + 1 / self.printed.s)
+        rules = (
+            f"sqrt(c eps), below 1 for c < 1/eps only; the bound keeps a term {_text(left)}",
+            "max(eps, beta), beta ~ c1/c: it saves as far as c is above c1",
+        )
+        rows = [*zip(("printed", "corrected"), map(_text, shares), map(_text, weights), rules, strict=True)]
+        return text_table("Samples of zeta of SALVF-VR for one of SALVF", [("", "samples", "c", ""), *rows])
 
     def _constant_rows(self) -> list[tuple[str, str, str]]:
         at = self.constants
@@ -154,12 +170,15 @@ class Theory:
             ("delta", "delta", "-", "eps/(6 c1), error of the inner loop"),
             ("smoothness", "L_Psi", _text(float(own.smoothness)), "of grad Psi"),
             ("alpha", "alpha", steps, "below 1/(2 L_Psi); default: first steps of x, y"),
-            ("alpha_vr", "alpha, VR", steps, "1/(8 sqrt(L_Psi'^2 + L_Psi^2))"),
+            ("alpha_vr", "alpha, VR", steps, "1/(8 sqrt(L_Psi'^2 + L_Psi^2)); 1/(4 L_Psi)"),
+            ("beta", "beta, VR", "-", "nan: beta alpha_k^2; else a constant, >= eps"),
             ("s", "s", _text(sizes["s"]), "order, constant 1: c1^2/eps"),
-            ("r", "r", _text(sizes["r"]), "order, constant 1: 1/eps; VR: 1"),
+            ("r", "r", _text(sizes["r"]), "order, constant 1: 1/eps"),
+            ("r_vr", "r, VR", _text(sizes["r"]), "order, constant 1: 1; beta/eps"),
             ("q", "q", _text(sizes["q"]), "order, constant 1: c1^2/eps"),
+            ("q_vr", "q, VR", _text(sizes["q"]), "order, constant 1: c1^2/eps; beta c1^2/eps"),
             ("steps", "K", _text(DEFAULT_STEPS), "order, constant 1: c/eps, c = max(c1, c2)"),
-            ("steps_vr", "K, VR", _text(DEFAULT_STEPS), "order, constant 1: (c/eps)^1.5"),
+            ("steps_vr", "K, VR", _text(DEFAULT_STEPS), "order, constant 1: (c/eps)^1.5; max(c, 1/beta)/eps"),
         ):
             rows.append((symbol, _text(getattr(one, name)), _text(getattr(two, name)), default, meaning))
         above, inner = self.sampled
@@ -189,7 +208,7 @@ def theory(
         problem: with zeta and xi as `Finite` or `Sampler`.
         x0: where to begin.
         y0: likewise.
-        eps: the accuracy of Theorem 2, in units of F.
+        eps: the accuracy of Theorem 3.2, in units of F.
         points: at how many points the problem is looked at.
         radius: of that ball, in lengths 1 + |x0|, entry by entry.
         seed: of the points and of the samples.
@@ -209,7 +228,7 @@ def theory(
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization: Theorem 2, Lemma 3, Corollary 1.
+            optimization: Theorem 3.2, Lemma A.7, Corollary C.1.
         docs/pictures/constants.md
     """
     check_setting("theory", "eps", eps, POSITIVE_GIVEN)

@@ -44,7 +44,7 @@ from hierax_lab.reproduce.decay_published_runs import (
 from hierax_lab.reproduce.decay_runs import NO_BOUND
 from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.published import CHANGED, CODE, DECAY_EPOCHS, OURS, PAPER, Given
-from hierax_lab.reproduce.verdict import Verdict
+from hierax_lab.reproduce.verdict import NOT_JUDGED, Verdict
 from hierax_lab.reproduce.workers import Name, Task
 
 QUICK_EPOCHS = 2
@@ -90,7 +90,7 @@ def run(run: Run) -> Content:
         for name, curves in every.items()
     }
     rows = summary(every, trained, judged)
-    statements = verdicts(rows)
+    statements = run.judged(verdicts(rows))
     common = {**published.common_content(run, SETTINGS), "seeds": seeds, "epochs": epochs}
     released = {row.method: row.figures for row in published.DECAY_ACCURACY}
     content = run.write({**common, "rows": rows, "released": released}, statements)
@@ -133,11 +133,10 @@ def summary(every: dict[str, list[Curve]], trained: dict[str, np.ndarray], judge
 
 
 def _accuracies(accuracy: np.ndarray, none: np.ndarray) -> Row:
-    """At the stored epochs (the last one where a run is shorter); `accuracy` by seed and epoch."""
+    """At the stored epochs (None where a run is shorter), and the gain at its end; `accuracy` by seed and epoch."""
     if not len(accuracy):
         return dict.fromkeys([*(f"epoch_{epoch}" for epoch in DECAY_EPOCHS), "gain", "gain_se"])
-    last = accuracy.shape[1]
-    found: Row = {f"epoch_{epoch}": mean_and_error(accuracy[:, min(epoch, last) - 1])[0] for epoch in DECAY_EPOCHS}
+    found: Row = {f"epoch_{epoch}": mean_and_error(accuracy[:, epoch - 1 : epoch].ravel())[0] for epoch in DECAY_EPOCHS}
     found["gain"], found["gain_se"] = mean_and_error(accuracy[:, -1] - none)
     return found
 
@@ -159,7 +158,8 @@ def verdicts(rows: dict[str, Row]) -> list[Verdict]:
     ]
     gains.append(f"{MORE}: {rows[MORE]['gain']:+.4f} +- {rows[MORE]['gain_se']:.4f} over training rows alone")
     seconds = {name: rows[name]["seconds"] for name in published_names if rows[name]["finished"]}
-    fastest = min(seconds, key=lambda name: seconds[name], default="no method that finished")
+    fastest = min(seconds, key=lambda name: seconds[name], default="")
+    first = "yes" if fastest == "SALVF" else f"no: {fastest} is"
     return [
         Verdict(
             "all bilevel methods exhibit improved performance and reduce overfitting",
@@ -168,7 +168,7 @@ def verdicts(rows: dict[str, Row]) -> list[Verdict]:
         ),
         Verdict(
             "SALVF is the most time-efficient",
-            "yes" if fastest == "SALVF" else f"no: {fastest} is",
+            first if len(seconds) > 1 else f"{NOT_JUDGED}: fewer than two methods finished",
             [", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()) + " for all epochs"],
         ),
     ]

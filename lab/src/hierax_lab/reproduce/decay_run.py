@@ -43,12 +43,12 @@ def run(run: Run) -> Content:
     grids = {case: cast(list[Row], found[(*case, "grid search")]) for case in cases}
     summaries = {case: summary(every[case], grids[case]) for case in cases}
     judged = targets(summaries, size.training)
-    statements = verdicts(summaries, METHODS)
+    statements = run.judged(verdicts(summaries, METHODS))
     content = run.write(
         {
             "settings": {"quick": run.quick, **dataclasses.asdict(size)},
             "cases": {" ".join(case): {"methods": summaries[case], "grid": grids[case]} for case in cases},
-            "targets": judged,
+            "targets": run.met(judged),
         },
         statements,
     )

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from hierax_lab.output import draw_or_say, versions, write_json
 from hierax_lab.reproduce.comparison import report_console
-from hierax_lab.reproduce.verdict import Verdict
+from hierax_lab.reproduce.verdict import NOT_JUDGED, Verdict
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Run:
 
     Attributes:
         out: folder for the results; it exists.
-        quick: small sizes, which show that everything works; nothing is judged then.
+        quick: small sizes, which show that everything works; `judged` and `met` judge nothing then.
         seeds: number of starts or seeds that the user asks for; None: the experiment's own.
         data_dir: folder with data sets; None: the folder in HIERAX_DATA, or earlier downloads.
         console: where progress, tables and statements are printed.
@@ -48,6 +48,16 @@ class Run:
         """The full or the quick sizes, dataclasses with a field `seeds`, with as many seeds as the user asks for."""
         size: Any = self.sized(full, quick)
         return dataclasses.replace(size, seeds=self.seeds or size.seeds)
+
+    def judged(self, statements: Sequence[Verdict]) -> list[Verdict]:
+        """The statements as they are; of a quick run without a judgement and without evidence for one."""
+        if not self.quick:
+            return list(statements)
+        return [Verdict(one.statement, f"{NOT_JUDGED}: a quick run", []) for one in statements]
+
+    def met(self, rows: Sequence[Mapping[str, Any]]) -> list[Content]:
+        """Targets as metrics.json has them; those of a quick run are neither met nor missed."""
+        return [{**row, "met": None} if self.quick else dict(row) for row in rows]
 
     def measured(
         self,

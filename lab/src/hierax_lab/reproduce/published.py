@@ -116,7 +116,7 @@ def print_settings(console: Console, settings: Sequence[Given]) -> None:
 
 
 def print_statements(console: Console, statements: Sequence[Verdict], quick: bool) -> None:
-    """The paper's statements, with a word of caution where the run was a quick one."""
+    """The paper's statements, with a word where the run was a quick one."""
     if quick:
-        console.print("A quick run shows that everything works; what follows judges nothing.\n")
+        console.print("A quick run shows that everything works; it is not judged.\n")
     print_verdicts(console, statements)

@@ -29,7 +29,7 @@ PARTS: dict[str, Callable[[Sizes], dict]] = {
 def run(run: Run) -> Content:
     """Measure everything, write metrics.json and the figures, print the table and what it says.
 
-    A quick run takes a minute instead of several: fewer seeds, no synthetic problem. Targets are judged too.
+    A quick run takes a minute instead of several: fewer seeds, no synthetic problem, and nothing is judged.
     """
     sizes = choose(run.quick, run.seeds)
     tasks: dict[Name, Task[tuple[dict, float]]] = {(name,): (_timed, (part, sizes)) for name, part in PARTS.items()}
@@ -42,12 +42,16 @@ def run(run: Run) -> Content:
         found = run.measured(tasks, lambda found: run.write(measurements(found)), parallel=False)
     parts = [measured for measured, _ in found.values()]
     goals, words = targets(*parts), statements(*parts)
-    rows = [(goal.name, _range(goal), f"{goal.measured:.3g}", goal.met) for goal in goals]
-    run.console.print(target_table("Measured numbers", ("range", "measured"), rows))
+    reached = run.met([{**goal._asdict(), "met": goal.met} for goal in goals])
+    rows = [
+        (goal.name, _range(goal), f"{goal.measured:.3g}", row["met"]) for goal, row in zip(goals, reached, strict=True)
+    ]
+    title = "Measured numbers (a quick run is not judged)" if run.quick else "Measured numbers"
+    run.console.print(target_table(title, ("range", "measured"), rows))
     seen = [Verdict(word.claim, "seen" if word.seen else "not seen", [word.measured]) for word in words]
-    print_verdicts(run.console, seen, "Statements")
-    judged = {"targets": [{**goal._asdict(), "met": goal.met} for goal in goals]}
-    content = run.write(measurements(found) | judged | {"statements": [word._asdict() for word in words]})
+    print_verdicts(run.console, run.judged(seen), "Statements")
+    claims = [word._asdict() | ({"seen": None} if run.quick else {}) for word in words]
+    content = run.write(measurements(found) | {"targets": reached, "statements": claims})
     run.draw(lambda folder: rates_figures.draw(folder, *parts))
     return content
 

@@ -91,7 +91,7 @@ def run(run: Run) -> Content:
     found = run.measured(tasks)
     every = {name: {method: found[name, method] for method in methods} for name in names}
     summaries, plain, sets = summarised(every, seeds, run)
-    statements = verdicts(summaries)
+    statements = run.judged(verdicts(summaries))
     released = {row.method: dict(zip(published.SVM_SETS, row.figures, strict=True)) for row in published.SVM_ACCURACY}
     common = published.common_content(run, SETTINGS)
     content = run.write({**common, "seeds": seeds, "sets": sets, "released": released}, statements)

@@ -43,9 +43,9 @@ def run(run: Run, weights: Weights = "softmax") -> Content:
     found = run.measured(tasks, keep)
     every = {name: {entry.name: found[name, entry.name] for entry in ENTRIES} for name in names}
     summaries, plain, sets = summarised(every, size.seeds, run)
-    judged, statements = targets(summaries), verdicts(summaries)
+    judged, statements = targets(summaries), run.judged(verdicts(summaries))
     settings = {"weights": weights, "quick": run.quick, **dataclasses.asdict(size)}
-    content = run.write({"settings": settings, "sets": sets, "targets": judged}, statements)
+    content = run.write({"settings": settings, "sets": sets, "targets": run.met(judged)}, statements)
     svm_report.print_tables(run.console, summaries, plain, None if run.quick else judged, statements)
     run.draw(lambda folder: svm_report.draw(folder, every, plain))
     return content

@@ -80,7 +80,7 @@ def run(run: Run) -> Content:
     """Run every row, write metrics.json and points.npz, print the tables and what they say."""
     starts = random_starts(run.seeds or run.sized(STARTS, QUICK_STARTS))
     results = {row.key: measure(row, starts) for row in all_rows(run.sized(K, QUICK_K))}
-    statements = verdicts(results)
+    statements = run.judged(verdicts(results))
     content = run.write(
         {
             **published.common_content(run, SETTINGS),

@@ -51,9 +51,10 @@ def run(run: Run) -> Content:
 
     found = run.measured(tasks, write, parallel=False)
     results = {name: result for (name,), result in found.items()}
-    statements = verdicts(results)
+    statements = run.judged(verdicts(results))
     other = synthetic.measure(steps)
-    content = write(found, statements, synthetic=other)
+    judged = dict(zip(other, run.met([*other.values()]), strict=True))
+    content = write(found, statements, synthetic=judged)
     toy_report.print_tables(run.console, list(results.values()), judged=not run.quick)
     synthetic.print_lines(run.console, other, judged=not run.quick)
     print_verdicts(run.console, statements)

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+NOT_JUDGED = "not judged"
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
