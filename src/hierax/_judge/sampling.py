@@ -23,6 +23,9 @@ special = lazy("scipy.special")
 CHANCE = 0.05
 """Chance that a stated limit is exceeded: limits of several looks share it."""
 
+FINITE_VARIANCE = 2.0
+"""Index of a tail above which the variance is finite."""
+
 
 class Replication(NamedTuple):
     """An answer judged on samples of its own, and the answer to these.
@@ -63,7 +66,9 @@ class Estimates(NamedTuple):
         violation: the upper constraints are violated by at most this at x, in units, with 95 % confidence each.
         slack: part of the gap: what room that the upper constraints may have left at x is worth.
         samples: from which x was computed.
-        fresh: samples of all replications.
+        fresh: samples of all replications. An event whose probability is below 3/fresh may be missing among them.
+        tail: index of the tail of F's values at single samples, an upper limit of 95 %; NaN where they show none. Below 2
+            they look as if they had no finite variance: their mean has no standard error, `upper_se` is infinite.
     """
 
     upper: float
@@ -78,10 +83,11 @@ class Estimates(NamedTuple):
     slack: float
     samples: int
     fresh: int
+    tail: float
 
     @property
     def interval(self) -> tuple[float, float]:
-        """F at x lies between these with 95 % confidence."""
+        """F at x lies between these with 95 % confidence; without a standard error anywhere."""
         half = float(special.stdtrit(REPLICATIONS - 1, 1 - CHANCE / 2)) * self.upper_se
         return self.upper - half, self.upper + half
 
@@ -93,8 +99,15 @@ class Estimates(NamedTuple):
     @property
     def said(self) -> str:
         """F and the gap in words."""
-        text = f"on {self.fresh} others F = {self.upper:.6g} +- {self.upper_se:.2g} (standard error)"
-        return f"{text}, at most {self.gap:.2g} above the best nearby (95 %)"
+        return f"on {self.fresh} others F = {self.value_said}, at most {self.gap:.2g} above the best nearby (95 %)"
+
+    @property
+    def value_said(self) -> str:
+        """F in words."""
+        if np.isfinite(self.upper_se):
+            return f"{self.upper:.6g} +- {self.upper_se:.2g} (standard error)"
+        why = f"tail index below {self.tail:.2g}: F has no finite variance, as far as single samples show"
+        return f"{self.upper:.6g}, without a standard error ({why})"
 
 
 REPLICATIONS = 16
@@ -107,7 +120,7 @@ def standard_errors(found: list[Replication], share: float) -> tuple[np.ndarray,
     return of_x * share**0.5, of_y * share**0.5
 
 
-def value_of(found: list[Replication], pooled: float) -> tuple[float, float, float]:
+def value_of(found: list[Replication], pooled: float, tail: float) -> tuple[float, float, float]:
     """F at x with its standard error, and its bias on all samples; `pooled`: F there on all of them at once.
 
     Examples:
@@ -115,12 +128,39 @@ def value_of(found: list[Replication], pooled: float) -> tuple[float, float, flo
         >>> found = [
         ...     Replication(1.0 + 0.1, 0.0, nothing, 0.0, nothing, nothing)
         ... ] * 16  # a bias of 0.1 on a 16th of the samples
-        >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16)]
+        >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16, np.nan)]
         [1.0, 0.0, 0.00625]
     """
     upper, count = np.array([one.upper for one in found]), len(found)
     value = (count * pooled - upper.mean()) / (count - 1)
-    return value, float(np.std(upper, ddof=1) / count**0.5), pooled - value
+    error = np.inf if tail < FINITE_VARIANCE else np.std(upper, ddof=1) / count**0.5
+    return value, float(error), pooled - value
+
+
+def tail_of(values: np.ndarray) -> float:
+    """The index of the tail of these values, P(|value| > t) ~ t^(-index): an upper limit of 95 %; NaN: there is none.
+
+    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> [bool(tail_of(rng.standard_t(df, 10_000) ** 2) < 2) for df in (3, 30)]  # of squares
+        [True, False]
+    """
+    most = int(len(values) ** 0.5)
+    away = np.sort(np.abs(values - np.median(values)))[-most - 1 :]
+    if not (0 < away[0] < away[-1] < np.inf):
+        return float("nan")
+    return float((1 + 2 / most**0.5) / np.mean(np.log(away[1:] / away[0])))
+
+
+def seldom_differ(found: list[Replication], rounding: float) -> str | None:
+    """Why replications tell no standard error: F is the same on most of them, as with events that they seldom see."""
+    upper, count = np.array([one.upper for one in found]), len(found)
+    alike = int(np.sum(np.abs(upper - np.median(upper)) <= rounding * (1 + np.abs(upper))))
+    if 2 * alike <= count:
+        return None
+    return f"on {alike} of {count} replications F is the same: what they seldom see leaves no standard error"
 
 
 def room_of(found: list[Replication], prices: np.ndarray, look: int) -> tuple[float, float]:

@@ -678,7 +678,7 @@ def _value(solution: Solution) -> str:
     seen = solution.estimates
     if seen is None:
         return f"{solution.value:.8g}"
-    text = f"{seen.upper:.8g} +- {seen.upper_se:.2g} (standard error)"
+    text = seen.value_said
     return text if np.isnan(seen.gap) else f"{text}; at most {seen.gap:.2g} above the best nearby (95 %)"
 
 
