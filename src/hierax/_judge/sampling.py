@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import MANY
 from hierax._base.imports import lazy
 
 special = lazy("scipy.special")
@@ -67,8 +68,8 @@ class Estimates(NamedTuple):
         slack: part of the gap: what room that the upper constraints may have left at x is worth.
         samples: from which x was computed.
         fresh: samples of all replications. An event whose probability is below 3/fresh may be missing among them.
-        tail: index of the tail of F's values at single samples, an upper limit of 95 %; NaN where they show none. Below 2
-            they look as if they had no finite variance: their mean has no standard error, `upper_se` is infinite.
+        tail: index of the tail of F's values at single samples, an upper limit of 95 %; NaN where they show none, or
+            are few. Below 2 they look as if they had no finite variance: then `upper_se` is infinite.
     """
 
     upper: float
@@ -140,7 +141,8 @@ def value_of(found: list[Replication], pooled: float, tail: float) -> tuple[floa
 def tail_of(values: np.ndarray) -> float:
     """The index of the tail of these values, P(|value| > t) ~ t^(-index): an upper limit of 95 %; NaN: there is none.
 
-    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate.
+    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate. Of fewer
+    than 1,000 samples these are no tail: of 64 values of a gamma distribution 63 % have an index below 2, of 1,024 3 %.
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -149,7 +151,7 @@ def tail_of(values: np.ndarray) -> float:
     """
     most = int(len(values) ** 0.5)
     away = np.sort(np.abs(values - np.median(values)))[-most - 1 :]
-    if not (0 < away[0] < away[-1] < np.inf):
+    if len(values) < MANY or not (0 < away[0] < away[-1] < np.inf):
         return float("nan")
     return float((1 + 2 / most**0.5) / np.mean(np.log(away[1:] / away[0])))
 
