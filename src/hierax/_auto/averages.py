@@ -8,6 +8,7 @@ tolerance allows and samples, work and time are left; how far follows from it. T
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hierax._auto.draws import Draws, numbers_per_sample
 from hierax._auto.replicated import Place, Replicated
 from hierax._auto.session import Session
 from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.trees import size
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import unraveled
 from hierax._engine.vectors import Point
@@ -58,8 +60,11 @@ class _Averages:
 
     def __init__(self, session: Session) -> None:
         self.session, self.draws = session, Draws(session, FIRST_AVERAGE)
-        names = self.draws.names
-        self.most = int(const.MUCH_DATA) // max(20, *(numbers_per_sample(session.prepared, name) for name in names))
+        names, prepared = self.draws.names, session.prepared
+        numbers = [numbers_per_sample(prepared, name) for name in names]
+        self.most = int(const.MUCH_DATA) // max(20, *numbers)
+        self._seen_at_once = int(const.WHOLE_DATA) // max(*numbers, size(prepared.x) + size(prepared.y))
+        self._share, self._looked = math.nan, 0
         if session.auto.samples is not None:
             self.most = max(1, min(self.most, session.auto.samples // (2 * len(names))))
         self.first: Solution | None = None
@@ -119,6 +124,9 @@ class _Averages:
         last, more = self.sizes[-1], float(REPLICATIONS)
         if self.estimates is not None:
             share = self.estimates.times(self.session.auto.tol)
+            if share <= 1 and not self._looked:
+                self._look_for_rare_events()
+                share = self.estimates.times(self.session.auto.tol)
             if share <= 1:
                 return None
             more = share if 2 * share <= REPLICATIONS else more
@@ -149,8 +157,21 @@ class _Averages:
             self._kept = self.answer, found
         elif self.session.ended is not None and self._kept is not None:
             self.answer, found = self._kept  # the last answer that was judged stays
-        self.estimates = found
+        self.estimates = found and found._replace(rare=found.samples * self._share)
         return self.session.ended is None
+
+    def _look_for_rare_events(self) -> None:
+        """See among many more samples whether those of the answer can have had what makes most of the noise.
+
+        Only where more may be drawn: a stream is not read for it.
+        """
+        last, more = self.sizes[-1], min(self.most, self._seen_at_once)
+        if self.estimates is None or self.session.prepared.feeders or more < 2 * last:
+            return
+        look = functools.partial(self.replicated.share_of_noisy_samples, self.answer, more)
+        self._share, self._looked = self.session.piece("rare events", look), more
+        self.most -= more // 2
+        self.estimates = self.estimates._replace(rare=self.estimates.samples * self._share)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +195,11 @@ class _Averages:
             samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
             certificate = self._fresh_certificate(point, samples)
             status = status_of(certificate, session.auto.tol, len(first.history), session.ended)
-        total, compiling, streams = 2 * sum(self.sizes), session.compile_seconds, session.prepared.feeders
+        total, compiling, streams = (
+            2 * sum(self.sizes) + self._looked,
+            session.compile_seconds,
+            session.prepared.feeders,
+        )
         drawn = dict.fromkeys(("zeta", "xi"), 0)
         drawn |= {name: self.draws.bank.read(name) if name in streams else total for name in self.draws.names}
         counts = Counts.of_search(session.work.elapsed - compiling, compiling, **drawn)

@@ -1,9 +1,11 @@
 """Averages of one problem in the units of the first: searches on samples, and an answer judged by replications."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -14,6 +16,7 @@ from hierax._auto.draws import Draws
 from hierax._auto.hunt import Space
 from hierax._auto.searches import LAST_RELAXATIONS
 from hierax._auto.session import Session
+from hierax._base.text import numbers_of
 from hierax._compile.configuration import one_blas_thread
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
@@ -184,3 +187,29 @@ class Replicated:
 
         trees = unraveled(setting.x, point.x * vectors.x_unit), unraveled(setting.y, point.y * vectors.y_unit)
         return np.asarray(setting.run("single samples", program, *trees, quick=True))
+
+    def share_of_noisy_samples(self, answer: Point, samples: int) -> float:
+        """Which share of others makes the noise of the slopes of F and G at an answer: (sum d^2)^2 / (n sum d^4).
+
+        Of normal noise that is a third, of events of probability p it is p. The least of all entries.
+        """
+        vectors, names = self.space.vectors, self.draws.names
+
+        def shares(function: Callable[..., jax.Array], x: PyTree, y: PyTree, rows: PyTree) -> list[jax.Array]:
+            def slopes(row: PyTree) -> PyTree:
+                return jax.grad(function, (0, 1))(x, y, jax.tree.map(lambda leaf: leaf[None], row))
+
+            squares = [jnp.square(leaf - leaf.mean(0)) for leaf in jax.tree.leaves(jax.vmap(slopes)(rows))]
+            return [jnp.mean(one, 0) ** 2 / jnp.mean(one**2, 0) for one in squares]
+
+        def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> list[list[jax.Array]]:
+            functions = {"zeta": problem.upper, "xi": problem.lower}
+            return [shares(functions[name], x, y, getattr(data, name)) for name in names]
+
+        like = vectors.programs.setting
+        trees = unraveled(like.x, answer.x * vectors.x_unit), unraveled(like.y, answer.y * vectors.y_unit)
+        stated, point = self.draws.sampled_from(0, samples), self.session.prepared.whole(*trees)
+        problem = Float64Problem.of(stated, *point, samples, self.session.seed + samples)
+        self.session.compiles(problem.bound)
+        found = numbers_of(problem.run("noise of samples", program, *trees, quick=True))
+        return float(np.nanmin(found, initial=1.0))

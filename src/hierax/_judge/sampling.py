@@ -27,6 +27,9 @@ CHANCE = 0.05
 FINITE_VARIANCE = 2.0
 """Index of a tail above which the variance is finite."""
 
+UNSEEN = 3.0
+"""Events that are expected among some samples, of which one set of samples in twenty has none: exp(-3) = 5 %."""
+
 
 class Replication(NamedTuple):
     """An answer judged on samples of its own, and the answer to these.
@@ -70,6 +73,8 @@ class Estimates(NamedTuple):
         fresh: samples of all replications. An event whose probability is below 3/fresh may be missing among them.
         tail: index of the tail of F's values at single samples, an upper limit of 95 %; NaN where they show none, or
             are few. Below 2 they look as if they had no finite variance: then `upper_se` is infinite.
+        rare: how many of the samples that x was computed from had what makes most of the noise; three or fewer may as
+            well be none. NaN where nobody looked.
     """
 
     upper: float
@@ -85,6 +90,7 @@ class Estimates(NamedTuple):
     samples: int
     fresh: int
     tail: float
+    rare: float = float("nan")
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -95,12 +101,17 @@ class Estimates(NamedTuple):
     def times(self, tol: float) -> float:
         """How many times as many samples a tolerance asks for: violations and slack fall like 1/sqrt(N), else 1/N."""
         most = max(tol * self.scale, np.finfo(float).tiny)
-        return float(max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2))
+        by_noise = max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2)
+        return float(np.fmax(by_noise, UNSEEN / max(self.rare, np.finfo(float).tiny)))
 
     @property
     def said(self) -> str:
         """F and the gap in words."""
-        return f"on {self.fresh} others F = {self.value_said}, at most {self.gap:.2g} above the best nearby (95 %)"
+        text = f"on {self.fresh} others F = {self.value_said}, at most {self.gap:.2g} above the best nearby (95 %)"
+        if not self.rare <= UNSEEN:
+            return text
+        one = self.samples / max(self.rare, np.finfo(float).tiny)
+        return f"{text}, but what makes most of the noise happens in one of {one:.2g} samples, and they may have none"
 
     @property
     def value_said(self) -> str:
@@ -141,8 +152,8 @@ def value_of(found: list[Replication], pooled: float, tail: float) -> tuple[floa
 def tail_of(values: np.ndarray) -> float:
     """The index of the tail of these values, P(|value| > t) ~ t^(-index): an upper limit of 95 %; NaN: there is none.
 
-    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate. Of fewer
-    than 1,000 samples these are no tail: of 64 values of a gamma distribution 63 % have an index below 2, of 1,024 3 %.
+    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate. Of few
+    samples these are no tail: 63 % of sets of 64 values of a gamma distribution have an index below 2, of 1,024 3 %.
 
     Examples:
         >>> rng = np.random.default_rng(0)
