@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hierax._base.constants import MANY
+from hierax._base.files import Json
 from hierax._base.imports import lazy
+from hierax._base.text import as_json
 
 special = lazy("scipy.special")
 
@@ -97,6 +99,18 @@ class Estimates(NamedTuple):
         """F at x lies between these with 95 % confidence; without a standard error anywhere."""
         half = float(special.stdtrit(REPLICATIONS - 1, 1 - CHANCE / 2)) * self.upper_se
         return self.upper - half, self.upper + half
+
+    def to_dict(self) -> Json:
+        """The numbers, with the interval of F, for JSON."""
+        return as_json({**self._asdict(), "interval": self.interval})
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """What was looked at, what came out, and what that means."""
+        low, high = self.interval
+        unseen = f"what {UNSEEN / self.fresh:.1g} of all samples have, or fewer, may be missing"
+        value = f"{self.upper:.6g} +- {self.upper_se:.1g}", f"between {low:.6g} and {high:.6g} (95 %)"
+        above = f"at most {self.gap:.2g}", f"above the best nearby (95 %), on {self.fresh} samples: {unseen}"
+        return [("F out of sample", *value), ("gap of F", *above)]
 
     def times(self, tol: float) -> float:
         """How many times as many samples a tolerance asks for: violations and slack fall like 1/sqrt(N), else 1/N."""

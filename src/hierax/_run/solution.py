@@ -564,7 +564,7 @@ class Solution(_Result[Status]):
         return {
             "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
             **answer_fields(self),
-            "estimates": None if self.estimates is None else as_json(self.estimates._asdict()),
+            "estimates": None if self.estimates is None else self.estimates.to_dict(),
             "certificate": None if certificate is None else certificate_fields(certificate, self.tol),
             "globality": globality[-1] if globality else None,
             "starts": as_json(self.starts),
