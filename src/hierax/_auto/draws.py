@@ -11,8 +11,10 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from hierax._auto import constants as const
 from hierax._auto.bank import Bank
 from hierax._auto.session import Session
+from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.sample_kinks import has_sample_kinks
 from hierax._base.trees import size
-from hierax._engine.float64_problem import smooth_in_samples
+from hierax._engine.float64_problem import GROUPS, smooth_in_samples
 from hierax._problem.problem import Problem
 from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream
 from hierax._run.call import Clock, Patience
@@ -20,12 +22,13 @@ from hierax._run.prepare import Prepared, prepare
 
 
 def averaged(prepared: Prepared) -> list[str]:
-    """The sources whose expectations become averages: those that are known from samples only, and too many rows."""
+    """The sources whose expectations become averages: those known from samples only, too many rows, and kinked ones."""
     found = []
     for name in ("zeta", "xi"):
         source = getattr(prepared.problem, name)
         only_sampled = isinstance(source, Sampler) and source.exact is None
-        if only_sampled or isinstance(source, Stream | FiniteFiles) or has_too_many_rows(source):
+        too_many = has_too_many_rows(source) or _has_many_kinks(prepared, name, source)
+        if only_sampled or isinstance(source, Stream | FiniteFiles) or too_many:
             found.append(name)
     return found
 
@@ -33,6 +36,15 @@ def averaged(prepared: Prepared) -> list[str]:
 def has_too_many_rows(source: object) -> bool:
     """Whether data in memory have more numbers than are used whole without a look at what is done with them."""
     return isinstance(source, Finite) and size(source.arrays) > const.WHOLE_DATA
+
+
+def _has_many_kinks(prepared: Prepared, name: str, source: object) -> bool:
+    """Whether single rows put kinks into the objective, and many of them: solvers of smooth problems do not pass."""
+    if not isinstance(source, Finite) or source.size <= FRESH_SAMPLES:
+        return False
+    few = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[:GROUPS], source.arrays))
+    point = prepared.whole(prepared.x, prepared.y)
+    return has_sample_kinks({"zeta": prepared.problem.upper, "xi": prepared.problem.lower}[name], *point, few)
 
 
 def numbers_per_sample(prepared: Prepared, name: str) -> int:
