@@ -1,7 +1,6 @@
 """Averages of one problem in the units of the first: searches on samples, and an answer judged by replications."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -21,17 +20,8 @@ from hierax._compile.configuration import one_blas_thread
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
-from hierax._judge.sampling import (
-    REPLICATIONS,
-    Estimates,
-    Replication,
-    gap_of,
-    room_of,
-    seldom_differ,
-    standard_errors,
-    tail_of,
-    value_of,
-)
+from hierax._judge import sampling
+from hierax._judge.sampling import REPLICATIONS, Estimates, Replication
 from hierax._math.lower_level import SOLVED
 from hierax._problem.problem import Problem
 from hierax._run.solution import Solution
@@ -140,33 +130,20 @@ class Replicated:
             middle = [place.priced for space in spaces if (place := self._at(space, x, y)) is not None]
             if len(middle) < REPLICATIONS:
                 return None, "at the mean of the replications' answers the lower level has no solution", answer
-            if alike := seldom_differ(found, const.ROUNDING):
+            if alike := sampling.seldom_differ(found, const.ROUNDING):
                 return None, alike, answer
-            tail = tail_of(self._values_of_samples(on_pool, pooled.point))
-        estimates = self._estimates(found, middle, answer, pooled.upper, tail, (samples, part, look))
-        return estimates, estimates.said, answer
-
-    def _estimates(
-        self,
-        found: list[Replication],
-        middle: list[float],
-        answer: Point,
-        pooled: float,
-        tail: float,
-        counts: tuple[int, int, int],
-    ) -> Estimates:
-        """What follows from replications; `counts`: samples of the answer and of each of these, and the look."""
-        samples, part, look = counts
+            values = sampling.value_of(found, pooled.upper, tail := sampling.tail_of(self._values(on_pool, pooled)))
         units, share = self.space.vectors, part / samples
-        of_x, of_y = standard_errors(found, share)
+        of_x, of_y = sampling.standard_errors(found, share)
         low, high = units.x_limits.lower + const.NEGLIGIBLE, units.x_limits.upper - const.NEGLIGIBLE
         inside = (answer.x > low) & (answer.x < high)
         cut = inside & (np.sum([(one.x <= low) | (one.x >= high) for one in found], axis=0) > 1)
         errors = np.where(cut, np.nan, of_x * units.x_unit), np.where(cut.any(), np.nan, of_y * units.y_unit)
-        loss, gap = gap_of(found, middle, share, look)
-        violation, slack = room_of(found, self._prices, look)
+        loss, gap = sampling.gap_of(found, middle, share, look)
+        violation, slack = sampling.room_of(found, self._prices, look)
         limits = loss, gap + slack, self._scale, violation, slack
-        return Estimates(*value_of(found, pooled, tail), *errors, *limits, samples, part * REPLICATIONS, tail)
+        estimates = Estimates(*values, *errors, *limits, samples, part * REPLICATIONS, tail)
+        return estimates, estimates.said, answer
 
     def _replication(self, space: Space, answer: Point) -> Replication | None:
         """The answer on some samples, and their own answer."""
@@ -176,40 +153,45 @@ class Replicated:
         best = self._lowest(space, here)
         return Replication(here.upper, here.priced, here.above, best.priced, best.point.x, best.point.y)
 
-    def _values_of_samples(self, space: Space, point: Point) -> np.ndarray:
-        """What single samples make of F at a point: all of them, each alone."""
-        setting, vectors = space.vectors.programs.setting, space.vectors
+    def _values(self, space: Space, place: Place) -> np.ndarray:
+        """What single samples make of F at a place: all of them, each alone."""
+        setting = space.vectors.programs.setting
         if "zeta" not in self.draws.names:
             return np.zeros(1)
 
         def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> jax.Array:
-            return jax.vmap(lambda row: problem.upper(x, y, jax.tree.map(lambda leaf: leaf[None], row)))(data.zeta)
+            return jax.vmap(lambda row: problem.upper(x, y, _alone(row)))(data.zeta)
 
-        trees = unraveled(setting.x, point.x * vectors.x_unit), unraveled(setting.y, point.y * vectors.y_unit)
-        return np.asarray(setting.run("single samples", program, *trees, quick=True))
+        return np.asarray(setting.run("single samples", program, *self._trees(place.point), quick=True))
 
     def share_of_noisy_samples(self, answer: Point, samples: int) -> float:
         """Which share of others makes the noise of the slopes of F and G at an answer: (sum d^2)^2 / (n sum d^4).
 
         Of normal noise that is a third, of events of probability p it is p. The least of all entries.
         """
-        vectors, names = self.space.vectors, self.draws.names
 
-        def shares(function: Callable[..., jax.Array], x: PyTree, y: PyTree, rows: PyTree) -> list[jax.Array]:
-            def slopes(row: PyTree) -> PyTree:
-                return jax.grad(function, (0, 1))(x, y, jax.tree.map(lambda leaf: leaf[None], row))
+        def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> list[jax.Array]:
+            found = []
+            for name in self.draws.names:
+                slopes = jax.grad({"zeta": problem.upper, "xi": problem.lower}[name], (0, 1))
+                each = jax.vmap(lambda row, slopes=slopes: slopes(x, y, _alone(row)))(getattr(data, name))
+                squares = [jnp.square(leaf - leaf.mean(0)) for leaf in jax.tree.leaves(each)]
+                found += [jnp.mean(one, 0) ** 2 / jnp.mean(one**2, 0) for one in squares]
+            return found
 
-            squares = [jnp.square(leaf - leaf.mean(0)) for leaf in jax.tree.leaves(jax.vmap(slopes)(rows))]
-            return [jnp.mean(one, 0) ** 2 / jnp.mean(one**2, 0) for one in squares]
-
-        def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> list[list[jax.Array]]:
-            functions = {"zeta": problem.upper, "xi": problem.lower}
-            return [shares(functions[name], x, y, getattr(data, name)) for name in names]
-
-        like = vectors.programs.setting
-        trees = unraveled(like.x, answer.x * vectors.x_unit), unraveled(like.y, answer.y * vectors.y_unit)
-        stated, point = self.draws.sampled_from(0, samples), self.session.prepared.whole(*trees)
+        trees, stated = self._trees(answer), self.draws.sampled_from(0, samples)
+        point = self.session.prepared.whole(*trees)
         problem = Float64Problem.of(stated, *point, samples, self.session.seed + samples)
         self.session.compiles(problem.bound)
-        found = numbers_of(problem.run("noise of samples", program, *trees, quick=True))
-        return float(np.nanmin(found, initial=1.0))
+        return float(np.nanmin(numbers_of(problem.run("noise of samples", program, *trees, quick=True)), initial=1.0))
+
+    def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
+        """x and y as trees, in the user's units."""
+        vectors = self.space.vectors
+        like = vectors.programs.setting
+        return unraveled(like.x, point.x * vectors.x_unit), unraveled(like.y, point.y * vectors.y_unit)
+
+
+def _alone(row: PyTree) -> PyTree:
+    """A sample as a batch of one."""
+    return jax.tree.map(lambda leaf: leaf[None], row)
