@@ -8,8 +8,9 @@ import jax
 import jax.extend.core as jex
 
 from hierax._auto import constants as const
-from hierax._auto.averages import FIRST_AVERAGE, averaged, has_too_many_rows, numbers_per_sample, run_averages
+from hierax._auto.averages import FIRST_AVERAGE, run_averages
 from hierax._auto.deterministic import run_deterministic
+from hierax._auto.draws import averaged, has_too_many_rows, numbers_per_sample
 from hierax._auto.large_route import run_large
 from hierax._auto.searches import NoRoute
 from hierax._auto.session import Route, Session, finished, float64_problem, kept_answer

@@ -423,6 +423,8 @@ def measured_rows(at: Certificate, tol: float) -> list[tuple[str, str, str]]:
         rows.append(("F of retrained lower levels", f"{seen.upper:.4g} +- {seen.upper_error:.1g}", text))
         for move in seen.moves:
             rows.append(("change of F", f"{move.change:+.3g} +- {move.error:.1g}", f"with {move.text}"))
+    if at.estimates is not None:
+        rows += at.estimates.rows()
     if at.not_convex is not None:
         rows.append(("lower level", "", at.not_convex))
     rows.append(("reference solver", "", f"{MEANING[int(at.reference.status)]}; {at.data}"))

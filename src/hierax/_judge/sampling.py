@@ -16,12 +16,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import MANY
+from hierax._base.files import Json
 from hierax._base.imports import lazy
+from hierax._base.text import as_json
 
 special = lazy("scipy.special")
 
 CHANCE = 0.05
 """Chance that a stated limit is exceeded: limits of several looks share it."""
+
+FINITE_VARIANCE = 2.0
+"""Index of a tail above which the variance is finite."""
+
+UNSEEN = 3.0
+"""Events that are expected among some samples, of which one set of samples in twenty has none: exp(-3) = 5 %."""
 
 
 class Replication(NamedTuple):
@@ -63,7 +72,11 @@ class Estimates(NamedTuple):
         violation: the upper constraints are violated by at most this at x, in units, with 95 % confidence each.
         slack: part of the gap: what room that the upper constraints may have left at x is worth.
         samples: from which x was computed.
-        fresh: samples of all replications.
+        fresh: samples of all replications. An event whose probability is below 3/fresh may be missing among them.
+        tail: index of the tail of F's values at single samples, an upper limit of 95 %; NaN where they show none, or
+            are few. Below 2 they look as if they had no finite variance: then `upper_se` is infinite.
+        rare: how many of the samples that x was computed from had what makes most of the noise; three or fewer may as
+            well be none. NaN where nobody looked.
     """
 
     upper: float
@@ -78,23 +91,49 @@ class Estimates(NamedTuple):
     slack: float
     samples: int
     fresh: int
+    tail: float
+    rare: float = float("nan")
 
     @property
     def interval(self) -> tuple[float, float]:
-        """F at x lies between these with 95 % confidence."""
+        """F at x lies between these with 95 % confidence; without a standard error anywhere."""
         half = float(special.stdtrit(REPLICATIONS - 1, 1 - CHANCE / 2)) * self.upper_se
         return self.upper - half, self.upper + half
+
+    def to_dict(self) -> Json:
+        """The numbers, with the interval of F, for JSON."""
+        return as_json({**self._asdict(), "interval": self.interval})
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """What was looked at, what came out, and what that means."""
+        low, high = self.interval
+        unseen = f"what {UNSEEN / self.fresh:.1g} of all samples have, or fewer, may be missing"
+        value = f"{self.upper:.6g} +- {self.upper_se:.1g}", f"between {low:.6g} and {high:.6g} (95 %)"
+        above = f"at most {self.gap:.2g}", f"above the best nearby (95 %), on {self.fresh} samples: {unseen}"
+        return [("F out of sample", *value), ("gap of F", *above)]
 
     def times(self, tol: float) -> float:
         """How many times as many samples a tolerance asks for: violations and slack fall like 1/sqrt(N), else 1/N."""
         most = max(tol * self.scale, np.finfo(float).tiny)
-        return float(max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2))
+        by_noise = max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2)
+        return float(np.fmax(by_noise, UNSEEN / max(self.rare, np.finfo(float).tiny)))
 
     @property
     def said(self) -> str:
         """F and the gap in words."""
-        text = f"on {self.fresh} others F = {self.upper:.6g} +- {self.upper_se:.2g} (standard error)"
-        return f"{text}, at most {self.gap:.2g} above the best nearby (95 %)"
+        text = f"on {self.fresh} others F = {self.value_said}, at most {self.gap:.2g} above the best nearby (95 %)"
+        if not self.rare <= UNSEEN:
+            return text
+        one = self.samples / max(self.rare, np.finfo(float).tiny)
+        return f"{text}, but what makes most of the noise happens in one of {one:.2g} samples, and they may have none"
+
+    @property
+    def value_said(self) -> str:
+        """F in words."""
+        if np.isfinite(self.upper_se):
+            return f"{self.upper:.6g} +- {self.upper_se:.2g} (standard error)"
+        why = f"tail index below {self.tail:.2g}: F has no finite variance, as far as single samples show"
+        return f"{self.upper:.6g}, without a standard error ({why})"
 
 
 REPLICATIONS = 16
@@ -107,7 +146,7 @@ def standard_errors(found: list[Replication], share: float) -> tuple[np.ndarray,
     return of_x * share**0.5, of_y * share**0.5
 
 
-def value_of(found: list[Replication], pooled: float) -> tuple[float, float, float]:
+def value_of(found: list[Replication], pooled: float, tail: float) -> tuple[float, float, float]:
     """F at x with its standard error, and its bias on all samples; `pooled`: F there on all of them at once.
 
     Examples:
@@ -115,12 +154,40 @@ def value_of(found: list[Replication], pooled: float) -> tuple[float, float, flo
         >>> found = [
         ...     Replication(1.0 + 0.1, 0.0, nothing, 0.0, nothing, nothing)
         ... ] * 16  # a bias of 0.1 on a 16th of the samples
-        >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16)]
+        >>> [round(float(number), 6) for number in value_of(found, 1.0 + 0.1 / 16, np.nan)]
         [1.0, 0.0, 0.00625]
     """
     upper, count = np.array([one.upper for one in found]), len(found)
     value = (count * pooled - upper.mean()) / (count - 1)
-    return value, float(np.std(upper, ddof=1) / count**0.5), pooled - value
+    error = np.inf if tail < FINITE_VARIANCE else np.std(upper, ddof=1) / count**0.5
+    return value, float(error), pooled - value
+
+
+def tail_of(values: np.ndarray) -> float:
+    """The index of the tail of these values, P(|value| > t) ~ t^(-index): an upper limit of 95 %; NaN: there is none.
+
+    By the sqrt(n) values that are furthest from the median (Hill 1975), two standard errors above the estimate. Of few
+    samples these are no tail: 63 % of sets of 64 values of a gamma distribution have an index below 2, of 1,024 3 %.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> [bool(tail_of(rng.standard_t(df, 10_000) ** 2) < 2) for df in (3, 30)]  # of squares
+        [True, False]
+    """
+    most = int(len(values) ** 0.5)
+    away = np.sort(np.abs(values - np.median(values)))[-most - 1 :]
+    if len(values) < MANY or not (0 < away[0] < away[-1] < np.inf):
+        return float("nan")
+    return float((1 + 2 / most**0.5) / np.mean(np.log(away[1:] / away[0])))
+
+
+def seldom_differ(found: list[Replication], rounding: float) -> str | None:
+    """Why replications tell no standard error: F is the same on most of them, as with events that they seldom see."""
+    upper, count = np.array([one.upper for one in found]), len(found)
+    alike = int(np.sum(np.abs(upper - np.median(upper)) <= rounding * (1 + np.abs(upper))))
+    if 2 * alike <= count:
+        return None
+    return f"on {alike} of {count} replications F is the same: what they seldom see leaves no standard error"
 
 
 def room_of(found: list[Replication], prices: np.ndarray, look: int) -> tuple[float, float]:

@@ -561,7 +561,7 @@ class Solution(_Result[Status]):
         return {
             "status": {"name": status.name, "message": status.message, "step": status.step, "ok": status.ok},
             **answer_fields(self),
-            "estimates": None if self.estimates is None else as_json(self.estimates._asdict()),
+            "estimates": None if self.estimates is None else self.estimates.to_dict(),
             "certificate": None if certificate is None else certificate_fields(certificate, self.tol),
             "globality": globality[-1] if globality else None,
             "starts": as_json(self.starts),
@@ -675,7 +675,7 @@ def _value(solution: Solution) -> str:
     seen = solution.estimates
     if seen is None:
         return f"{solution.value:.8g}"
-    text = f"{seen.upper:.8g} +- {seen.upper_se:.2g} (standard error)"
+    text = seen.value_said
     return text if np.isnan(seen.gap) else f"{text}; at most {seen.gap:.2g} above the best nearby (95 %)"
 
 

@@ -150,7 +150,10 @@ def answer_rows(solution: Solution) -> list[tuple[str, str]]:
 
 def value_text(result: Solution | Solutions) -> str:
     """What F was evaluated on."""
-    source = result.problem.zeta
+    source, seen = result.problem.zeta, getattr(result, "estimates", None)
+    if seen is not None:
+        limit = "" if math.isnan(seen.gap) else f", at most {seen.gap:.2g} above the best nearby (95 %)"
+        return f"out of sample, on {seen.fresh:,} fresh samples{limit}"
     if result.several_processes or is_streamed(result.problem):
         return "as the last record of the run has it: a mean over some batches"
     if source is None:

@@ -90,6 +90,10 @@ def _draw(panel: Panel, axes: Axes) -> None:
             marker=list(MARKERS)[kind] if one.dots else "." if alone else "",
             markersize=3.5,
         )
+        if one.ends is not None:
+            colour = COLOURS[one.colour % len(COLOURS)]
+            axes.errorbar(one.x, one.y, np.abs(one.ends - one.y), fmt="none", ecolor=colour, capsize=6)
+            axes.set_xlim(0.5, len(one.x) + 0.5)
     if panel.answer is not None:
         axes.axhline(panel.answer, color=ANSWER_COLOUR, linestyle="--", linewidth=1)
     if panel.limits is None:

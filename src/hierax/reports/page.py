@@ -19,7 +19,15 @@ from hierax._base.files import Json
 from hierax._base.imports import lazy
 from hierax._base.text import Markup, escaped, table
 from hierax._run.solution import FAILED, SOLVED
-from hierax.reports.panels import MAX_LISTED, Panel, RunHistory, panel_of_starts, panels_of, summary_rows
+from hierax.reports.panels import (
+    MAX_LISTED,
+    Panel,
+    RunHistory,
+    panel_of_estimates,
+    panel_of_starts,
+    panels_of,
+    summary_rows,
+)
 
 figures = lazy("hierax.reports.figures")
 
@@ -272,7 +280,8 @@ def _overview(runs: Sequence[RunContent]) -> str:
 
 
 def _value(run: RunContent) -> str:
-    value, error = run.facts.get("value"), run.certificate.get("upper_se")
+    seen = run.facts.get("estimates") or run.certificate
+    value, error = run.facts.get("value"), seen.get("upper_se")
     text = "not known" if value is None else f"{value:.8g}"
     return f"{text} ± {error:.1g}" if error else text
 
@@ -362,12 +371,22 @@ def _charts(runs: Sequence[RunContent], panels: Sequence[Panel]) -> str:
     if not panels:
         notes = f"<p>No records were kept of {'these runs' if several else 'this run'}.</p>"
     of_starts = [_panel_of_starts(run, several) for run in runs if run.starts.size]
-    drawn = [panel for panel in panels if panel.values.any()] + of_starts
+    of_samples = [panel for run in runs for panel in _panel_of_estimates(run, several)]
+    drawn = [panel for panel in panels if panel.values.any()] + of_samples + of_starts
     try:
         charts = [_chart(panel, f"panel{number}", several) for number, panel in enumerate(drawn)]
     except MissingExtra:
         return NO_FIGURES + notes + "".join(f"<p>{escaped(panel.text)}</p>" for panel in of_starts)
     return (f'<div class="charts">{"".join(charts)}</div>' if charts else "") + notes
+
+
+def _panel_of_estimates(run: RunContent, several_runs: bool) -> list[Panel]:
+    """What samples leave open of F, where that is known."""
+    seen = run.facts.get("estimates") or {}
+    if seen.get("gap") is None or None in seen["interval"]:
+        return []
+    panel = panel_of_estimates(seen["upper"], seen["interval"], seen["gap"])
+    return [panel._replace(title=f"{run.name}: {panel.title}") if several_runs else panel]
 
 
 def _panel_of_starts(run: RunContent, several_runs: bool) -> Panel:

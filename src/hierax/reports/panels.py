@@ -47,6 +47,7 @@ class Series(NamedTuple):
         y: the values.
         dots: dots that are not joined: points of a search, in no order that means anything.
         colour: number of its colour.
+        ends: two rows: between which values a bar stands at every dot; None: there are no bars.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Series(NamedTuple):
     y: np.ndarray
     dots: bool
     colour: int
+    ends: np.ndarray | None = None
 
 
 class Panel(NamedTuple):
@@ -68,8 +70,9 @@ class Panel(NamedTuple):
 
     @property
     def values(self) -> np.ndarray:
-        """Those of all series."""
-        return np.concatenate([one.y for one in self.series])
+        """Those of all series, and the ends of their bars."""
+        parts = [one.y if one.ends is None else np.append(one.y, one.ends) for one in self.series]
+        return np.concatenate(parts)
 
     @property
     def limits(self) -> tuple[float, float] | None:
@@ -96,6 +99,15 @@ def panel_of_starts(values: np.ndarray, answer: float | None) -> Panel:
     ends = np.flatnonzero(np.isfinite(values))
     x_label = "start" if answer is None else "start (0: the given one)"
     return Panel("F at the ends of the starts", "", False, [Series("", ends, values[ends], True, 0)], x_label, answer)
+
+
+def panel_of_estimates(value: float, interval: tuple[float, float], gap: float) -> Panel:
+    """F of an answer from samples between the ends of its interval, and where the best nearby may be."""
+    ends = np.array([[interval[0], value - gap], [interval[1], value]])
+    series = Series("", np.array([1.0, 2.0]), np.array([value, value]), True, 0, ends)
+    text = f"Left: F at x, with 95 % confidence between {interval[0]:.6g} and {interval[1]:.6g}."
+    text += f" Right: the best nearby is below it by at most {gap:.2g} (95 %)."
+    return Panel("F out of sample", text, False, [series], "1: at x, 2: the best nearby")
 
 
 def panels_of(runs: Sequence[RunHistory]) -> list[Panel]:
