@@ -194,6 +194,27 @@ def test_merely_convex():
     np.testing.assert_allclose(found.value, 0.5 * y1 @ y1 - x @ y1 - jnp.sum(x) - jnp.sum(y1), rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e2, 3e4])
+def test_a_constant_that_was_subtracted_hides_no_rounding(size):
+    """Values of terms that cancel differ by rounding alone near the solution: there the slope tells where to go on."""
+
+    def lower(x, y, _):
+        return jnp.sum((y - x) ** 2) + jnp.sum(size * jnp.cos(3 * y) ** 2 + size * jnp.sin(3 * y) ** 2)
+
+    with jax.enable_x64(True):
+        x = jnp.array([0.3, -0.7])
+        away = jnp.array([1e-6, 1e-7, 3e-8, 2e-8])
+
+        def solved(by):
+            level = hx.Problem(lambda x, y, _: 0.0, lambda x, y, _: lower(x, y, _) - lower(x, x + by, _))
+            return Exact(starts=2).solve(level, x, x + by)
+
+        found = jax.jit(jax.vmap(solved))(away)
+        assert np.all(found.status == SOLVED)
+        assert np.max(found.iterations) <= 5
+        np.testing.assert_allclose(found.y, np.broadcast_to(x, found.y.shape), rtol=0, atol=1e-9)
+
+
 def test_beyond_the_dense_limit_it_is_matrix_free():
     n = 3000
     target = jnp.linspace(-1.0, 2.0, n)

@@ -308,12 +308,15 @@ def _newton_step(level: Level, state: State, newton: Newton) -> State:
 
 
 def _phi(level: Level, phi: _Phi, v: Vector) -> tuple[Scalar, Scalar]:
-    """phi(v), and the sum of its terms' magnitudes (for the size of rounding errors)."""
+    """phi(v), and the sum of its terms' magnitudes (for the size of rounding errors).
+
+    What G changes over a length is one of them: its value alone may be small because a constant was subtracted.
+    """
     objective = level.objective(v)
     shifted = level.signed(phi.mu + phi.weights * level.rows(v))
     away = v - phi.centre
     rest = 0.5 * (jnp.sum(shifted**2 / phi.weights) + phi.proximal * phi.units.curvature * jnp.vdot(away, away))
-    return objective + rest, jnp.abs(objective) + rest
+    return objective + rest, jnp.abs(objective) + phi.units.slope * phi.units.length + rest
 
 
 def _hopeless(
