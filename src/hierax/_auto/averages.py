@@ -23,7 +23,6 @@ from hierax._auto.session import Session
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.trees import size
 from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import unraveled
 from hierax._engine.vectors import Point
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
@@ -184,22 +183,14 @@ class _Averages:
             vectors, (x, y, mu) = self.replicated.space.vectors, self.answer
             problem, prepared = vectors.programs.setting, session.prepared
             if not np.array_equal(x, self.replicated.answer.x):
-                trees = zip(
-                    (prepared.x, prepared.y),
-                    vectors.programs.landed(x * vectors.x_unit, y * vectors.y_unit),
-                    strict=True,
-                )
-                point = prepared.whole(*prepared.inside(*(unraveled(like, vector) for like, vector in trees)))
+                point = prepared.whole(*prepared.inside(*self.replicated.trees(self.answer)))
                 mu = mu * vectors.lower_unit / vectors.row_units(x, y)
                 multipliers = sessions.multipliers_of(problem, mu, None)._replace(upper=multipliers.upper)
             samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
             certificate = self._fresh_certificate(point, samples)
             status = status_of(certificate, session.auto.tol, len(first.history), session.ended)
-        total, compiling, streams = (
-            2 * sum(self.sizes) + self._looked,
-            session.compile_seconds,
-            session.prepared.feeders,
-        )
+        total, compiling = 2 * sum(self.sizes) + self._looked, session.compile_seconds
+        streams = session.prepared.feeders
         drawn = dict.fromkeys(("zeta", "xi"), 0)
         drawn |= {name: self.draws.bank.read(name) if name in streams else total for name in self.draws.names}
         counts = Counts.of_search(session.work.elapsed - compiling, compiling, **drawn)

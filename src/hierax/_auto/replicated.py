@@ -162,7 +162,7 @@ class Replicated:
         def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> jax.Array:
             return jax.vmap(lambda row: problem.upper(x, y, _alone(row)))(data.zeta)
 
-        return np.asarray(setting.run("single samples", program, *self._trees(place.point), quick=True))
+        return np.asarray(setting.run("single samples", program, *self.trees(place.point), quick=True))
 
     def share_of_noisy_samples(self, answer: Point, samples: int) -> float:
         """Which share of others makes the noise of the slopes of F and G at an answer: (sum d^2)^2 / (n sum d^4).
@@ -179,16 +179,15 @@ class Replicated:
                 found += [jnp.mean(one, 0) ** 2 / jnp.mean(one**2, 0) for one in squares]
             return found
 
-        trees, stated = self._trees(answer), self.draws.sampled_from(0, samples)
+        trees, stated = self.trees(answer), self.draws.sampled_from(0, samples)
         point = self.session.prepared.whole(*trees)
         problem = Float64Problem.of(stated, *point, samples, self.session.seed + samples)
         self.session.compiles(problem.bound)
         return float(np.nanmin(numbers_of(problem.run("noise of samples", program, *trees, quick=True)), initial=1.0))
 
-    def _trees(self, point: Point) -> tuple[PyTree, PyTree]:
+    def trees(self, point: Point) -> tuple[PyTree, PyTree]:
         """x and y as trees, in the user's units."""
-        vectors = self.space.vectors
-        like = vectors.programs.setting
+        vectors, like = self.space.vectors, self.session.prepared
         return unraveled(like.x, point.x * vectors.x_unit), unraveled(like.y, point.y * vectors.y_unit)
 
 

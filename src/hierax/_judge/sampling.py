@@ -12,6 +12,7 @@ The last line is the idea of Mak, Morton and Wood (1999), phi_j(x) - phi_j(x_j) 
 of 1/m: where x is no minimum, the first bracket shows it. Upper constraints count at their prices (multipliers).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +27,8 @@ special = lazy("scipy.special")
 CHANCE = 0.05
 """Chance that a stated limit is exceeded: limits of several looks share it."""
 
-FINITE_VARIANCE = 2.0
-"""Index of a tail above which the variance is finite."""
-
-UNSEEN = 3.0
-"""Events that are expected among some samples, of which one set of samples in twenty has none: exp(-3) = 5 %."""
+UNSEEN = -math.log(CHANCE)
+"""Events that are expected among some samples, of which one set of samples in twenty has none: about 3."""
 
 
 class Replication(NamedTuple):
@@ -159,7 +157,7 @@ def value_of(found: list[Replication], pooled: float, tail: float) -> tuple[floa
     """
     upper, count = np.array([one.upper for one in found]), len(found)
     value = (count * pooled - upper.mean()) / (count - 1)
-    error = np.inf if tail < FINITE_VARIANCE else np.std(upper, ddof=1) / count**0.5
+    error = np.inf if tail < 2 else np.std(upper, ddof=1) / count**0.5
     return value, float(error), pooled - value
 
 
