@@ -117,3 +117,11 @@ def test_r8_seconds_are_obeyed():
     assert time.perf_counter() - begin < 1.05 * 15 + 1 + found.counts.compile_seconds
     states_what_holds(found, at)
     assert share > 0.99
+
+
+@pytest.mark.slow  # 7 CPU seconds
+def test_samples_grow_while_noise_leaves_the_certificate_open():
+    """It ended `unproved` with 6,000 of two million samples, because the noise of an upper constraint was not asked."""
+    found, at, share = solved(cases.chance("upper"), hx.Auto(), seconds=60)
+    states_what_holds(found, at)
+    assert found.status.ok and found.estimates.samples > 10_000 and share > 0.99

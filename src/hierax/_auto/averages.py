@@ -71,6 +71,7 @@ class _Averages:
         self.said: list[str] = []
         self.estimates: Estimates | None = None
         self._kept: tuple[Point, Estimates] | None = None
+        self._certified: tuple[int, Certificate] | None = None
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +117,8 @@ class _Averages:
         return True
 
     def wanted(self) -> int | None:
-        """Samples of the next average: as many as the tolerance asks for; None: it has been reached, or none are left.
+        """Samples of the next average: as many as the tolerance asks for, or more where noise leaves the certificate
+        open; None: neither is so, or none are left.
 
         A full step makes the average of a replication as large as the last one was: its programs are compiled already.
         """
@@ -126,9 +128,9 @@ class _Averages:
             if share <= 1 and not self._looked:
                 self._look_for_rare_events()
                 share = self.estimates.times(self.session.auto.tol)
-            if share <= 1:
+            if share <= 1 and self._certificate().verdict(self.session.auto.tol) != "unknown":
                 return None
-            more = share if 2 * share <= REPLICATIONS else more
+            more = const.GROWTH if share <= 1 else share if 2 * share <= REPLICATIONS else more
         wanted = self.within(int(last * max(more, 2.0)))
         return wanted if wanted >= 2 * last else None
 
@@ -181,13 +183,11 @@ class _Averages:
         status, certificate, point, multipliers = first.status, None, (first.x, first.y), first.multipliers
         if not first.status.failed:
             vectors, (x, y, mu) = self.replicated.space.vectors, self.answer
-            problem, prepared = vectors.programs.setting, session.prepared
             if not np.array_equal(x, self.replicated.answer.x):
-                point = prepared.whole(*prepared.inside(*self.replicated.trees(self.answer)))
                 mu = mu * vectors.lower_unit / vectors.row_units(x, y)
-                multipliers = sessions.multipliers_of(problem, mu, None)._replace(upper=multipliers.upper)
-            samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
-            certificate = self._fresh_certificate(point, samples)
+                own = sessions.multipliers_of(vectors.programs.setting, mu, None)
+                multipliers = own._replace(upper=multipliers.upper)
+            point, certificate = self._point(), self._certificate()
             status = status_of(certificate, session.auto.tol, len(first.history), session.ended)
         total, compiling = 2 * sum(self.sizes) + self._looked, session.compile_seconds
         streams = session.prepared.feeders
@@ -209,9 +209,20 @@ class _Averages:
         )
         return session.certified(whole, certificate)
 
-    def _fresh_certificate(self, point: tuple[PyTree, PyTree], samples: int) -> Certificate:
-        """The certificate of an answer on samples that it has not seen; `samples`: from which it was computed."""
-        session, fresh = self.session, min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
+    def _point(self) -> tuple[PyTree, PyTree]:
+        """The last answer in the user's units."""
+        if self.first is not None and np.array_equal(self.answer.x, self.replicated.answer.x):
+            return self.first.x, self.first.y
+        prepared = self.session.prepared
+        return prepared.whole(*prepared.inside(*self.replicated.trees(self.answer)))
+
+    def _certificate(self) -> Certificate:
+        """The certificate of the last answer on samples that it has not seen."""
+        samples = self.sizes[-1] if self.estimates is None else self.estimates.samples
+        if self._certified is not None and self._certified[0] == samples:
+            return dataclasses.replace(self._certified[1], estimates=self.estimates)
+        session, point = self.session, self._point()
+        fresh = min(max(samples, FRESH_SAMPLES), const.MOST_SAMPLES)
         fresh = self.draws.bank.available(samples + fresh) - samples
         stated = self.draws.sampled_from(samples, fresh)
         problem = Float64Problem.of(stated, *point, fresh, session.seed + const.MOST_SAMPLES)
@@ -221,4 +232,5 @@ class _Averages:
         more = (1 + fresh / samples) ** 0.5
         errors: dict[str, Any] = {name: getattr(found, name) for name in OF_THE_ANSWER}
         known = {name: more * error for name, error in errors.items() if error is not None}
-        return dataclasses.replace(found, **known, estimates=self.estimates)
+        self._certified = samples, dataclasses.replace(found, **known, estimates=self.estimates)
+        return self._certified[1]
