@@ -172,7 +172,7 @@ optax = lazy("optax")
 
 
 class Curvature(NamedTuple):
-    """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level.
+    """Norms at one point: Hessian blocks and slopes of F, Hessian blocks of G, Jacobians of the constraints of the lower and the upper level.
 
     `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included;
     zero where nobody asked for it.
@@ -181,6 +181,8 @@ class Curvature(NamedTuple):
     upper_xx: Scalar
     upper_yy: Scalar
     upper_slope: Scalar
+    upper_x: Scalar
+    upper_y: Scalar
     lower_yy: Scalar
     lower_yy_min: Scalar
     response: Scalar
@@ -269,9 +271,12 @@ def curvature(
     # that x moves most, and mu_G, enter by their geometric mean.
     moved = normalised(mixed(most))
     met = jnp.maximum(trees.vdot(moved, lower_yy(moved)), bottom)
+    slopes = [trees.norm(slope).astype(zero.dtype) for slope in jax.grad(problem.upper, (0, 1))(x, y, zeta)]
     return Curvature(
         **norms,
-        upper_slope=trees.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(trees.norm(y)),
+        upper_slope=slopes[1] / or_one(trees.norm(y)),
+        upper_x=slopes[0],
+        upper_y=slopes[1],
         lower_yy_min=bottom,
         response=jnp.where(bottom > 0, square / jnp.sqrt(met * bottom), 0.0),
         above_over_below=second["ratio"][0] if with_ratio else zero,
@@ -291,4 +296,6 @@ def larger(first: Curvature, second: Curvature) -> Curvature:
     """
     both = jax.tree.map(jnp.maximum, first, second)
     least = jnp.minimum(first.lower_yy_min, second.lower_yy_min)
-    return both._replace(lower_yy_min=least, above_over_below=second.above_over_below)
+    return both._replace(
+        lower_yy_min=least, above_over_below=second.above_over_below, upper_slope=second.upper_slope
+    )

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import NEGLIGIBLE
 from hierax._base.errors import InputError, warn
 from hierax._base.settings import is_transformation, size_at, stage_of, values_of
 from hierax._base.trees import dtype_of, select, size
@@ -30,7 +29,7 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.psi import Inner, Point, PsiGradient, all_constraints, nonnegative, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
-from hierax._methods.pace import Pace, Watch, first_watch, looked, paced, within_reach
+from hierax._methods.pace import Watch, first_watch, grown, looked
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
@@ -71,25 +70,14 @@ def top_of_z(method: SALVFSettings) -> Rows | None:
     return jax.tree.map(lambda scale: side * scale, rows)
 
 
-def paced_after(
-    method: SALVFSettings, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner
-) -> Pace:
-    """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
-    assert state.watch.pace is not None
-    length = factor * common.rate(method.steps.x, state.step, state.watch.share.dtype)
-    way = trees.sub(before.x, x)
-    taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
-    forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, trees.norm(way), Inner(before.y, forced), inner)
-
-
 def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
     """y and nu moved as the inner solution has moved since the last step."""
     point = state.point
     y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
     if method.penalty != "multiplier":
         return point._replace(y=sets.project(problem.y_set, y))
-    rows = jax.tree.map(lambda a, new, old: a + method.c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
+    c1 = state.watch.growth * method.c1
+    rows = jax.tree.map(lambda a, new, old: a + c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
     nu = point.nu._replace(**nonnegative(rows)._asdict())
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
 
@@ -118,19 +106,21 @@ def repaired(method: SALVFSettings, salm: SALM, problem: Problem, state: SALVFSt
     return solver.solve(problem, state.point.x, lam, state.point.y, lam, plan, method.gamma1, none, state.step)
 
 
-def alphas(
-    method: SALVFSettings, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
-) -> tuple[Array, Array]:
-    """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
+def alphas(method: SALVFSettings, state: SALVFState, factor: Scalar | float, dtype: jnp.dtype) -> tuple[Array, Array]:
+    """alpha_k of the y block, and the length of the x-step over that of its direction, which Storm's beta_k follows.
 
-    An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
+    An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta. Where the
+    x-step is given, the longer one of both counts.
     """
-    if is_transformation(method.steps.y):
+    steps, step = method.steps, state.step
+    if is_transformation(steps.y):
         return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = common.rate(method.steps.y, step, dtype) * factors[1]
-    if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
+    alpha = common.rate(steps.y, step, dtype) * factor
+    if isinstance(steps.x, common.Normalised) and getattr(method.direction, "schedule", None) != "paper":
+        return alpha, state.rules[0].ratio.astype(dtype)
+    if is_transformation(steps.x) or getattr(method.direction, "schedule", None) == "paper":
         return alpha, alpha
-    return alpha, jnp.maximum(alpha, common.rate(method.steps.x, step, dtype) * factors[0])
+    return alpha, jnp.maximum(alpha, common.rate(steps.x, step, dtype))
 
 
 class SALVF(SALVFSettings):
@@ -249,11 +239,14 @@ class SALVF(SALVFSettings):
         scales = self.scales_at(problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
+        def lengths(at: estimate.Curvature) -> PyTree:
+            return common.lengths_of(problem, x0, common.newton_length(at))
+
         def norms_at(carry: tuple[PyTree, ...], first: Array) -> tuple[tuple[PyTree, ...], None]:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))
-            rough = filled(self, most, scales, dtype)
+            rough = filled(self, most, scales, lengths(most), dtype)
 
             def solved() -> tuple[PyTree, Rows]:
                 if rough.salm is not None:
@@ -268,7 +261,7 @@ class SALVF(SALVFSettings):
         # Both points in one loop, so that the norms compile once.
         begin = (estimate.nothing(dtype), y0, common.no_multipliers(problem, x0, y0))
         (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
-        method = filled(self, most, scales, dtype)
+        method = filled(self, most, scales, lengths(most), dtype)
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
         state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
@@ -291,36 +284,34 @@ class SALVF(SALVFSettings):
             point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        control = self.longest_inner_step if self.control_variate else None
+        longest = 1 / watch.curved if self.salm is None else self.inner.eta_max
+        control, weights = longest if self.control_variate else None, self.weights_at(watch.growth)
 
         def gradient(at: Point) -> PsiGradient:
-            return psi_gradient(problem, at, inner, self.weights, zeta, xi, control)
+            return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
-        alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
-        d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
-        if watch.pace is not None:
-            # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
-            short = factors[0] * NEGLIGIBLE
-            x, _ = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
-            far = trees.norm(trees.sub(x, point.x)) / NEGLIGIBLE
-            factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
+        factors = (watch.share if name in adapt else jnp.ones_like(watch.share) for name in "xy")
+        factor_x, factor_y = next(factors), next(factors) / watch.growth
+        alpha, fastest = alphas(self, state, factor_y, dtype_of(point.x, point.y))
+        d, memory = self.direction.direction(gradient, point, state.memory, fastest, weights.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
-        y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
+        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factor_x)
+        y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factor_y)
         z, z_rule = solved.lam, state.rules[2]
         if self.solver is None:
             z, z_rule = common.apply_rule(
-                self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step
+                self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step, 1 / watch.growth
             )
         values = all_constraints(problem, x, y)
-        nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
-        new = Point(x, y, z, nu)
+        nu = updated_nu(values, point.nu, weights.c2, self.tau) if self.penalty == "multiplier" else point.nu
         rules = (x_rule, y_rule, z_rule)
         if problem.xi is not None:
             watch = looked(watch, problem, point.x, inner, self.stiffness, xi)
-        if watch.pace is not None:
-            watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
+        if "c1" in adapt:
+            watch = grown(watch, y, solved.w, state.step)
+            more = (watch.growth - state.watch.growth) * self.c1
+            nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())
+        new = Point(x, y, z, nu)
         after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
         taken = common.StepTaken(
@@ -336,7 +327,7 @@ class SALVF(SALVFSettings):
             status=lower_status,
         )
         metrics = common.step_metrics(problem, self.scales, taken, self.smoothness, values)
-        return after, metrics._replace(push=self.c2 * metrics.push, weight=alpha)
+        return after, metrics._replace(push=weights.c2 * metrics.push, weight=alpha)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -348,7 +339,8 @@ class SALVF(SALVFSettings):
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
         """lam of the lower level and the multipliers of the upper constraints, in the user's units."""
         point = state.point
-        pushed = push(all_constraints(scaled(problem, self.scales), point.x, point.y), point.nu, self.c2)
+        values = all_constraints(scaled(problem, self.scales), point.x, point.y)
+        pushed = push(values, point.nu, state.watch.growth * self.c2)
         return jax.tree.map(jnp.divide, pushed._replace(**state.lam._asdict()), self.scales)
 
     def moved_to(self, state: SALVFState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SALVFState:
@@ -386,7 +378,7 @@ class SALVF(SALVFSettings):
 
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
-        return Penalty(self.weights, self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
+        return Penalty(self.weights_at(state.watch.growth), self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
 
     def costs(self, problem: Problem) -> RunCosts:
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
@@ -394,7 +386,7 @@ class SALVF(SALVFSettings):
         sampled = problem.xi is not None
         size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
-        watched = 2 * products_per_step * bool(structured(self, problem).adapt)
+        watched = 2 * products_per_step * bool({"x", "y", "inner"} & set(structured(self, problem).adapt or ()))
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
@@ -440,7 +432,7 @@ def first_state(
     z = lam if top is None else nonnegative(lam, top)
     point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = common.init_rules(method.steps, x, y, lam)
-    watch = first_watch(method.adapt or (), curved, x, Inner(y, lam))
+    watch = first_watch(method.adapt or (), curved, x, y)
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 
