@@ -10,6 +10,8 @@ The parts of SALVF's outer step: its state, the set of z, how y follows and x ke
 """
 
 import dataclasses
+import operator
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -32,7 +34,7 @@ from hierax._methods import common
 from hierax._methods.pace import Watch, first_watch, grown, looked
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem, Rows, scaled
+from hierax._problem.problem import Multipliers, Problem, Rows, scaled, with_y_in
 from hierax._problem.samples import FiniteFiles, Tickets
 from hierax._run.method import Advice, Batches, Begun, Costs, Metrics, Residual, RunCosts, look_at
 
@@ -68,6 +70,12 @@ def top_of_z(method: SALVFSettings) -> Rows | None:
     rows = Rows(method.scales.inequalities, method.scales.equalities)
     side = method.bound / np.sqrt(max(1, size(rows)))
     return jax.tree.map(lambda scale: side * scale, rows)
+
+
+def with_y(state: SALVFState, units: PyTree, change: Callable[[Array, Array], Array]) -> SALVFState:
+    """The state with y and w divided by their units, or multiplied with them."""
+    y, w = (jax.tree.map(change, one, units) for one in (state.point.y, state.w))
+    return state._replace(point=state.point._replace(y=y), w=w)
 
 
 def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
@@ -236,6 +244,10 @@ class SALVF(SALVFSettings):
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
+        free = "y" in (self.adapt or ()) and (self.salm is None or "inner" in self.adapt) and self.scales is None
+        units = estimate.units_of_y(problem, x0, y0, xi) if free else jax.tree.map(jnp.ones_like, y0)
+        self, start, problem = dataclasses.replace(self, units=units), problem, with_y_in(problem, units)
+        y0 = jax.tree.map(jnp.divide, y0, units)
         scales = self.scales_at(problem, x0, y0, key)
         rescaled = scaled(problem, scales)
 
@@ -264,14 +276,16 @@ class SALVF(SALVFSettings):
         method = filled(self, most, scales, lengths(most), dtype)
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
-        state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
+        w = jax.tree.map(jnp.multiply, w, units)
+        state = first_state(method, start, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
     def step(self, problem: Problem, state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Metrics]:
         """One outer step."""
-        problem = scaled(problem, self.scales)
+        user = scaled(problem, self.scales)
+        problem, state = with_y_in(user, self.units), with_y(state, self.units, operator.truediv)
         point = state.point
         # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
         #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
@@ -311,22 +325,22 @@ class SALVF(SALVFSettings):
             watch = grown(watch, y, solved.w, state.step)
             more = (watch.growth - state.watch.growth) * self.c1
             nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())
-        new = Point(x, y, z, nu)
-        after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
+        after = SALVFState(Point(x, y, z, nu), solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
+        after, before = (with_y(one, self.units, operator.mul) for one in (after, state._replace(point=point)))
         taken = common.StepTaken(
-            old=point,
-            new=new,
+            old=before.point,
+            new=after.point,
             d_x=d.x,
-            d_y=d.y,
+            d_y=jax.tree.map(jnp.divide, d.y, self.units),
             upper=d.upper,
             lower=d.lower,
-            distance=trees.norm(trees.sub(y, solved.w)),
-            inner=solved.residual,
+            distance=trees.norm(trees.sub(after.point.y, after.w)),
+            inner=jax.tree.map(jnp.divide, solved.residual, self.units),
             z=jax.tree.map(lambda a, b: self.smoothness * (a - b), point.z, free),
             status=lower_status,
         )
-        metrics = common.step_metrics(problem, self.scales, taken, self.smoothness, values)
+        metrics = common.step_metrics(user, self.scales, taken, self.smoothness, values)
         return after, metrics._replace(push=weights.c2 * metrics.push, weight=alpha)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
@@ -359,7 +373,9 @@ class SALVF(SALVFSettings):
             y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
             return x, y, kept._replace(**lam._asdict())
         if self.repair and self.salm is not None:
-            w, lam, _ = repaired(self, self.salm, scaled(problem, self.scales), state, self.repair)
+            inside = with_y(state, self.units, operator.truediv)
+            w, lam, _ = repaired(self, self.salm, scaled(with_y_in(problem, self.units), self.scales), inside, self.repair)
+            w = jax.tree.map(jnp.multiply, w, self.units)
             lam = jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))
             return x, w, kept._replace(**lam._asdict())
         return x, y, kept

@@ -189,6 +189,8 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
     repair: int | AbstractLowerSolver = setting(REPAIR, 0, static=True)
     adapt: tuple[str, ...] | None = setting(ADAPT, static=True)
     bound: Number = setting(settings.POSITIVE)
+    # What y is measured in while the method works: powers of two; ones where a step in y is given.
+    units: PyTree = eqx.field(default=None, kw_only=True, repr=False)
     # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
     stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
