@@ -22,17 +22,21 @@ UNITS = {
 
 def in_units(problem, x0, y0, x=0, y=0, upper=0, lower=0, rows=0, above=0):
     """The problem with x, y, F, G and the rows multiplied by powers of two, given by their exponents."""
+    # An array, so that problems in other units share a compiled program.
+    factors = 2.0 ** np.array([-x, -y, upper, lower, rows, above])
 
-    def function(name, exponent):
+    def function(name, place):
         inner = getattr(problem, name)
-        if inner is None:
-            return None
-        return lambda a, b, *rest: jax.tree.map(
-            lambda value: value * 2.0**exponent, inner(_times(a, -x), _times(b, -y), *rest)
-        )
 
-    names = {"upper": upper, "lower": lower, "constraints": rows, "equalities": rows, "upper_constraints": above}
-    stated = {name: function(name, exponent) for name, exponent in names.items()}
+        def stated(a, b, *sample):
+            scale = jnp.asarray(factors, b.dtype)
+            return inner(scale[0] * a, scale[1] * b, *sample) * scale[place]
+
+        told = name in ("upper", "lower") or inner(jnp.asarray(x0), jnp.asarray(y0)) is not None
+        return stated if told else inner
+
+    names = {"upper": 2, "lower": 3, "constraints": 4, "equalities": 4, "upper_constraints": 5}
+    stated = {name: function(name, place) for name, place in names.items()}
     stated |= {"x_set": _set_times(problem.x_set, x), "y_set": _set_times(problem.y_set, y)}
     return dataclasses.replace(problem, **stated), _times(x0, x), _times(y0, y)
 
@@ -45,7 +49,7 @@ def _set_times(kind, exponent):
     if isinstance(kind, hx.Box):
         return hx.Box(_times(kind.lower, exponent), _times(kind.upper, exponent))
     if isinstance(kind, hx.Ball):
-        return hx.Ball(_times(kind.radius, exponent), _times(kind.center, exponent))
+        return hx.Ball(_times(kind.radius, exponent))
     return kind
 
 
@@ -78,3 +82,13 @@ PROBLEMS = {
     "curved, sampled": curved(True),
 }
 METHODS = {"SALVF": hx.SALVF(), "exact": hx.SALVF(inner=hx.Exact()), "VR": hx.SALVF(direction=hx.Storm())}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("problem", "method"), [("toy", "SALVF"), ("curved, sampled", "SALVF"), ("curved", "exact"), ("toy, sampled", "VR"), ("curved, sampled", "VR"), ("toy", "exact")])
+def test_a_run_does_not_depend_on_units(problem, method, unit):
+    changed = UNITS[unit]
+    plain = hx.solve(*in_units(*PROBLEMS[problem]), METHODS[method], max_steps=40, progress=False)
+    other = hx.solve(*in_units(*PROBLEMS[problem], **changed), METHODS[method], max_steps=40, progress=False)
+    np.testing.assert_array_equal(np.asarray(plain.x), np.asarray(_times(other.x, -changed.get("x", 0))))
+    np.testing.assert_array_equal(np.asarray(plain.y), np.asarray(_times(other.y, -changed.get("y", 0))))

@@ -99,10 +99,11 @@ def grown(watch: Watch, y: PyTree, w: PyTree, step: Array) -> Watch:
     Where the lower level has several solutions y keeps its distance whatever c1 is: `offset`, the largest distance of
     the first steps, in which c1 stays as it is, tells what to expect of it.
     """
-    far = trees.norm(trees.sub(y, w)).astype(watch.growth.dtype)
-    early = step < MUCH**2
-    helps = (far > NEGLIGIBLE * trees.norm(w)) & (watch.growth * far < SEVERAL * watch.offset)
-    factor = jnp.where(~early & helps, 1 + 1 / or_one(step.astype(far.dtype)), 1.0)
+    dtype = watch.growth.dtype
+    far, long, k = trees.norm(trees.sub(y, w)).astype(dtype), trees.norm(w).astype(dtype), step.astype(dtype)
+    early = k < MUCH**2
+    helps = (far > NEGLIGIBLE * long) & (watch.growth * far < SEVERAL * watch.offset)
+    factor = jnp.where(~early & helps, 1 + 1 / or_one(k), 1.0)
     return watch._replace(
         growth=watch.growth * factor, offset=jnp.where(early, jnp.maximum(far, watch.offset), watch.offset)
     )

@@ -336,7 +336,7 @@ class SALVF(SALVFSettings):
             upper=d.upper,
             lower=d.lower,
             distance=trees.norm(trees.sub(after.point.y, after.w)),
-            inner=jax.tree.map(jnp.divide, solved.residual, self.units),
+            inner=solved.residual if self.salm is None else jax.tree.map(jnp.divide, solved.residual, self.units),
             z=jax.tree.map(lambda a, b: self.smoothness * (a - b), point.z, free),
             status=lower_status,
         )
