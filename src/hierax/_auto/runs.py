@@ -486,7 +486,7 @@ class Runner:
 def _estimates(method: AbstractMethod) -> tuple[float, float, float]:
     """What SALVF estimated at its start."""
     assert isinstance(method, SALVF)
-    return (float(method.c1), float(method.steps.x.scale), float(method.longest_inner_step))
+    return (float(method.c1), float(method.steps.x.longest), float(method.longest_inner_step))
 
 
 def _sum(counts: Counts, run: Counts, starts: int) -> Counts:

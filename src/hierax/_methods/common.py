@@ -100,32 +100,47 @@ class Adaptive(eqx.Module):
 
 
 class NormalisedMemory(NamedTuple):
-    """What a normalised step remembers: means of the directions and of their squares (roots), and its last ratio."""
+    """What a normalised step remembers.
 
+    Attributes:
+        start: where the block began.
+        mean: of the directions.
+        root: of the mean of their squares.
+        spent: j, for every entry.
+        ratio: the length of the last step over that of its direction.
+    """
+
+    start: PyTree
     mean: PyTree
     root: PyTree
+    spent: PyTree
     ratio: Scalar
 
 
 class Normalised(eqx.Module):
     """Steps in lengths of the block, entry by entry, whatever the units of the direction.
 
-        m <- 0.9 m + 0.1 d,    v <- 0.99 v + 0.01 d^2,    step = alpha_k length m' / sqrt(v')
+        m <- 0.9 m + 0.1 d,    v <- 0.99 v + 0.01 d^2,    step = alpha_j max(length, |x - x_0|) m' / sqrt(v')
 
     with m' and v' corrected for their start at zero, after Adam (Kingma and Ba 2015), without its absolute epsilon.
+    j counts the steps of an entry; of those more than a length from its start, only the share that did not go straight
+    on, 1 - |m'| / sqrt(v'): a way far longer than the length takes as many steps as its logarithm says.
 
     Args:
         length: of every entry.
         share: alpha_k, the share of a length that an entry moves while its direction stays the same.
+        longest: the step that would be stable without all this; it is not used here.
     """
 
     length: PyTree
     share: Decay
+    longest: Number
 
     def init(self, x: PyTree) -> NormalisedMemory:
         """Before the first step."""
         zero = jax.tree.map(jnp.zeros_like, x)
-        return NormalisedMemory(zero, zero, jnp.full((), jnp.inf, dtype_of(x)))
+        dtype = dtype_of(x)
+        return NormalisedMemory(x, zero, zero, zero, jnp.full((), jnp.inf, dtype))
 
     def moved(
         self, memory: NormalisedMemory, x: PyTree, d: PyTree, step: Array, factor: Number
@@ -141,16 +156,23 @@ class Normalised(eqx.Module):
 
         mean = jax.tree.map(lambda old, new: kept_mean * old + (1 - kept_mean) * new, memory.mean, d)
         root = jax.tree.map(root_of, memory.root, d)
-        corrected = factor * self.share(step) * jnp.sqrt(1 - kept_square**count) / (1 - kept_mean**count)
-        way = jax.tree.map(
-            lambda a, m, r: (jnp.asarray(corrected, m.dtype) * a.astype(m.dtype)) * (m / or_one(r)),
-            self.length,
-            mean,
-            root,
-        )
-        size = trees.norm(d)
-        ratio = jnp.where(size > 0, trees.norm(way) / or_one(size), memory.ratio)
-        return trees.sub(x, way), NormalisedMemory(mean, root, ratio.astype(memory.ratio.dtype))
+        correction = jnp.sqrt(1 - kept_square**count) / (1 - kept_mean**count)
+        straight = jax.tree.map(lambda m, r: correction.astype(m.dtype) * (m / or_one(r)), mean, root)
+
+        def way_of(s: Array, length: Array, a: Array, begun: Array, spent: Array) -> Array:
+            far = jnp.maximum(length.astype(s.dtype), jnp.abs(a - begun))
+            return (factor * self.share(spent)).astype(s.dtype) * far * s
+
+        way = jax.tree.map(way_of, straight, self.length, x, memory.start, memory.spent)
+
+        def spent_of(old: Array, s: Array, length: Array, a: Array, begun: Array) -> Array:
+            beyond = jnp.abs(a - begun) > length.astype(s.dtype)
+            return old + jnp.where(beyond, jnp.clip(1 - jnp.abs(s), 0.0, 1.0), 1.0)
+
+        spent = jax.tree.map(spent_of, memory.spent, straight, self.length, x, memory.start)
+        long = trees.norm(d)
+        ratio = jnp.where(long > 0, trees.norm(way) / or_one(long), memory.ratio).astype(memory.ratio.dtype)
+        return trees.sub(x, way), NormalisedMemory(memory.start, mean, root, spent, ratio)
 
 
 def lengths_of(problem: Problem, x: PyTree, newton: Scalar) -> PyTree:
@@ -439,7 +461,8 @@ def limits_against(
     for name in names:
         used, most = (operator.attrgetter(name)(one) for one in (method, able))
         if not (settings.is_transformation(used) or isinstance(used, Normalised)):
-            longest = most.scale if isinstance(most, Decay) else 1 / able.smoothness
+            longest = most.scale if isinstance(most, Decay) else most
+            longest = most.longest if isinstance(most, Normalised) else longest
             limits[name] = (rate(used, state.step, dtype_of(*state.point[:2])), 2 * longest)
     return limits
 

@@ -171,9 +171,9 @@ class SALVF(SALVFSettings):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
-        adapt: which of the estimated steps are corrected on the way, of "x", "y" and "inner": shortened where the
-            curvature of the lower level grows, and that of x lengthened while x moves straight on. None: all that are
-            not given; (): none. A step that is given is never changed.
+        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of all three
+            are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long as y is not
+            close to the inner solution. None: all that are not given; (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
         stage: the outer step whose sizes are in use where some size is a `Staircase`; set by the run, not by you.
@@ -188,12 +188,17 @@ class SALVF(SALVFSettings):
         docs/methods/salvf.md, docs/methods/corrections.md (where the printed text is wrong)
     """
 
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a larger c1 brings it closer",
-        shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
-        lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows the one it had.",
-        no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
-    )
+    @property
+    def advice(self) -> Advice:  # type: ignore[override]  # c1 may be given or not
+        """What the messages of a run recommend."""
+        given = "a larger c1 brings it closer, or c1, c2 and steps.y left unset: c1 then grows on the way"
+        return Advice(
+            bring_y_closer="more steps bring it closer" if self.c1_grows else given,
+            shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
+            lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows its own.",
+            no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
+        )
+
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}
 
     def check(self, problem: Problem) -> None:
@@ -321,7 +326,7 @@ class SALVF(SALVFSettings):
         rules = (x_rule, y_rule, z_rule)
         if problem.xi is not None:
             watch = looked(watch, problem, point.x, inner, self.stiffness, xi)
-        if "c1" in adapt:
+        if self.c1_grows:
             watch = grown(watch, y, solved.w, state.step)
             more = (watch.growth - state.watch.growth) * self.c1
             nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())

@@ -149,7 +149,7 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
-X_SHARE = 0.01  # of a length that an entry of x moves per step at most
+X_SHARE = 0.005  # of a length that an entry of x moves per step at most
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
@@ -225,6 +225,16 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
         """The numbers in Psi."""
         return Weights(self.c1, self.c2, self.gamma1, self.gamma2)
 
+    @property
+    def longest_inner_step(self) -> Scalar:
+        """SALM's longest step, 1/L_w; where the inner solver is exact that of the stationarity measure."""
+        return self.inner.eta_max if isinstance(self.inner, SALM) else 1 / self.smoothness
+
+    @property
+    def c1_grows(self) -> bool:
+        """Whether c1 grows on the way: it is estimated, and so is all that has to follow it."""
+        return {"c1", "y"} <= set(self.adapt or ()) and self.penalty == "multiplier"
+
     def weights_at(self, growth: Scalar) -> Weights:
         """The numbers in Psi once c1 and c2 have grown."""
         return Weights(growth * self.c1, growth * self.c2, self.gamma1, self.gamma2)
@@ -288,11 +298,11 @@ def structured(method: S, problem: Problem) -> S:
 
 
 def _unset(method: SALVFSettings) -> tuple[str, ...]:
-    """The steps that are estimated, and c1 where all that goes with it is."""
+    """The steps that are estimated, and c1 where c2 is as well."""
     steps = method.steps or common.Steps()
     inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
-    c1 = method.c1 is None and method.c2 is None and steps.y is None and steps.z is None
-    free = {"x": steps.x is None, "y": steps.y is None, "inner": inner, "c1": c1 and method.penalty == "multiplier"}
+    weights = method.c1 is None and method.c2 is None
+    free = {"x": steps.x is None, "y": steps.y is None, "inner": inner, "c1": weights}
     return tuple(name for name, unset in free.items() if unset)
 
 
@@ -300,7 +310,7 @@ def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, dtype
     """SALVF with every unset number from the norms of the problem and the lengths of x."""
     weights = _weights(method, at, dtype)
     smooth_x, smooth_y = _smoothness(at, weights, dtype)
-    steps = _steps(method, weights, lengths, smooth_y, dtype)
+    steps = _steps(method, weights, lengths, smooth_x, smooth_y, dtype)
     method = dataclasses.replace(
         method,
         **weights._asdict(),
@@ -376,12 +386,12 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
 
 
 def _steps(
-    method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_y: Scalar, dtype: jnp.dtype
+    method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
-    asked = method.steps or common.Steps()
+    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=MUCH**2, power=1.0)
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
     return common.Steps(
-        x=common.filled_rule(asked.x, common.Normalised(lengths, common.Decay(X_SHARE, a=MUCH**2, power=1.0)), dtype),
+        x=common.filled_rule(asked.x, common.Normalised(lengths, share, 1 / smooth_x), dtype),
         y=common.filled_rule(asked.y, common.Decay(1 / smooth_y), dtype),
         z=common.filled_rule(asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * gamma), dtype),
     )
