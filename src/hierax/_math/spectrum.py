@@ -213,8 +213,11 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
 
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
-    """||grad_y H_i|| of every constraint; one where it vanishes."""
-    return jax.tree.map(or_one, row_norms(lambda v: all_constraints(problem, x, v), y, key))
+    """||grad_y H_i|| of every constraint; where it vanishes |H_i|, what y of order one may change it by; else one."""
+    norms = row_norms(lambda v: all_constraints(problem, x, v), y, key)
+    return jax.tree.map(
+        lambda norm, value: or_one(jnp.where(norm > 0, norm, jnp.abs(value))), norms, all_constraints(problem, x, y)
+    )
 
 
 def units_of_y(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> PyTree:
