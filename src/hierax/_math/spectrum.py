@@ -173,7 +173,8 @@ optax = lazy("optax")
 
 
 class Curvature(NamedTuple):
-    """Norms at one point: Hessian blocks and slopes of F, Hessian blocks of G, Jacobians of the constraints of the lower and the upper level.
+    """Norms at one point: Hessian blocks and slopes of F, Hessian blocks of G, Jacobians of the constraints of the
+    lower and the upper level.
 
     `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included;
     zero where nobody asked for it.
@@ -223,20 +224,28 @@ def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray)
 def units_of_y(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> PyTree:
     """Powers of two, one for every entry of y, in which its entries are about equally curved and of order one.
 
-    Of order one: their size, or the way of a Newton step, if that is longer. Of an entry that G does not curve (the offset of a support vector machine) the rows' slopes are made equal to those
-    of the others. The diagonal of G_yy comes from products with vectors of signs. Where these do not tell an entry's
-    own curvature, it has the mean of its array.
+    Of order one: their size, or the way of a Newton step, if that is longer. Of an entry that G does not curve (the
+    offset of a support vector machine) the rows' slopes are made equal to those of the others. The diagonal of G_yy
+    comes from products with vectors of signs. Where these do not tell an entry's own curvature, it has the mean of its
+    array.
     """
     flat, tree = jax.flatten_util.ravel_pytree(y)
-    curved, (_, pull_back) = hessian_product(lambda v: problem.lower(x, v, xi), y), jax.vjp(lambda v: problem.rows(x, v), y)
+    curved, (_, pull_back) = (
+        hessian_product(lambda v: problem.lower(x, v, xi), y),
+        jax.vjp(lambda v: problem.rows(x, v), y),
+    )
     rows, tree_of_rows = jax.flatten_util.ravel_pytree(problem.rows(x, y))
 
     def signs(like: Array, number: Array) -> Array:
-        return jnp.where(jnp.sin(jnp.arange(1.0, like.size + 1, dtype=like.dtype) * (0.618 + 1.234 * number)) < 0, -1.0, 1.0)
+        return jnp.where(
+            jnp.sin(jnp.arange(1.0, like.size + 1, dtype=like.dtype) * (0.618 + 1.234 * number)) < 0, -1.0, 1.0
+        )
 
     def look(number: Array) -> tuple[Array, Array]:
         v = signs(flat, number)
-        steep = jax.flatten_util.ravel_pytree(pull_back(tree_of_rows(signs(rows, number))))[0] if rows.size else 0 * flat
+        steep = (
+            jax.flatten_util.ravel_pytree(pull_back(tree_of_rows(signs(rows, number))))[0] if rows.size else 0 * flat
+        )
         return v * jax.flatten_util.ravel_pytree(curved(tree(v)))[0], steep
 
     seen, steep = jax.lax.map(look, jnp.arange(1.0, PROBES + 1, dtype=flat.dtype))
@@ -338,6 +347,4 @@ def larger(first: Curvature, second: Curvature) -> Curvature:
     """
     both = jax.tree.map(jnp.maximum, first, second)
     least = jnp.minimum(first.lower_yy_min, second.lower_yy_min)
-    return both._replace(
-        lower_yy_min=least, above_over_below=second.above_over_below, upper_slope=second.upper_slope
-    )
+    return both._replace(lower_yy_min=least, above_over_below=second.above_over_below, upper_slope=second.upper_slope)

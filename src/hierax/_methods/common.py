@@ -238,7 +238,11 @@ STEPS = settings.instance_of((Steps, type(None)), "hx.Steps(x=, y=, z=)")  # whi
 
 def check_rule(name: str, rule: StepRule) -> None:
     """Refuse what is neither a positive number, a schedule nor a transformation."""
-    if rule is None or settings.is_transformation(rule) or isinstance(rule, Decay | Adaptive | Normalised | jax.core.Tracer):
+    if (
+        rule is None
+        or settings.is_transformation(rule)
+        or isinstance(rule, Decay | Adaptive | Normalised | jax.core.Tracer)
+    ):
         return
     if callable(rule):
         settings.check_schedule(name, rule, ((step,) for step in (0, 1, MANY)))

@@ -249,7 +249,7 @@ class SALVF(SALVFSettings):
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
-        free = "y" in (self.adapt or ()) and (self.salm is None or "inner" in self.adapt) and self.scales is None
+        free = "y" in (self.adapt or ()) and (self.salm is None or "inner" in (self.adapt or ()))
         units = estimate.units_of_y(problem, x0, y0, xi) if free else jax.tree.map(jnp.ones_like, y0)
         self, start, problem = dataclasses.replace(self, units=units), problem, with_y_in(problem, units)
         y0 = jax.tree.map(jnp.divide, y0, units)
@@ -303,7 +303,7 @@ class SALVF(SALVFSettings):
             point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        longest = 1 / watch.curved if self.salm is None else self.inner.eta_max
+        longest = self.inner.eta_max if isinstance(self.inner, SALM) else 1 / watch.curved
         control, weights = longest if self.control_variate else None, self.weights_at(watch.growth)
 
         def gradient(at: Point) -> PsiGradient:
@@ -379,7 +379,9 @@ class SALVF(SALVFSettings):
             return x, y, kept._replace(**lam._asdict())
         if self.repair and self.salm is not None:
             inside = with_y(state, self.units, operator.truediv)
-            w, lam, _ = repaired(self, self.salm, scaled(with_y_in(problem, self.units), self.scales), inside, self.repair)
+            w, lam, _ = repaired(
+                self, self.salm, scaled(with_y_in(problem, self.units), self.scales), inside, self.repair
+            )
             w = jax.tree.map(jnp.multiply, w, self.units)
             lam = jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))
             return x, w, kept._replace(**lam._asdict())
@@ -399,7 +401,14 @@ class SALVF(SALVFSettings):
 
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
-        return Penalty(self.weights_at(state.watch.growth), self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
+        return Penalty(
+            self.weights_at(state.watch.growth),
+            self.scales,
+            self.smoothness,
+            state.point.z,
+            state.point.nu,
+            top_of_z(self),
+        )
 
     def costs(self, problem: Problem) -> RunCosts:
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""

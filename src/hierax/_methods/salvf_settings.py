@@ -245,7 +245,6 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
         return stiffness_of(self.inner, self.weights)
 
 
-
 S = TypeVar("S", bound=SALVFSettings)
 
 

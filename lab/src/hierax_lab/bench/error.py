@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from hierax import GAM, SALVF, SALVF_VR, Auto, Finite, Solution, solve
+from hierax import GAM, SALVF, SALVF_VR, AbstractMethod, Auto, Finite, Solution, solve
 from hierax_lab.bench.methods_measure import Judge
 from hierax_lab.bench.methods_problems import TOY_START, Entry, moving_ellipsoids, toy_from
 from hierax_lab.output import write_results
@@ -60,6 +60,7 @@ class Run(NamedTuple):
         if self.method == "Auto, averages":
             auto = Auto(route="average", samples=self.samples)
             return solve(problem, *start, auto, seed=self.seed, progress=False, throw=False)
+        method: AbstractMethod
         if self.method == "plain gradients":
             half = self.samples // 2
             seen = problem.xi.draw(jax.random.key(self.seed), half)
@@ -90,10 +91,12 @@ def run(console: Console, seeds: int, out: Path) -> list[Row]:
 
 def print_table(console: Console, rows: list[Row]) -> None:
     """Medians and quartiles."""
-    table = headed("Share of the start's error that is left: median (quartiles)", "method", *map(str, SAMPLES))
+    table = headed("Share of the start's error that is left: median (quartiles)", *map(str, SAMPLES))
     for problem in PROBLEMS:
         for method in METHODS:
             here = [row for row in rows if (row["problem"], row["method"]) == (problem, method)]
-            cells = (f"{row['quartiles'][1]:.1e} ({row['quartiles'][0]:.1e} - {row['quartiles'][2]:.1e})" for row in here)
+            cells = (
+                f"{row['quartiles'][1]:.1e} ({row['quartiles'][0]:.1e} - {row['quartiles'][2]:.1e})" for row in here
+            )
             table.add_row(problem, method, *cells)
     console.print(table)
