@@ -158,12 +158,11 @@ class SALVF(SALVFSettings):
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
         direction: `Plain()` or `Storm()` (variance reduction).
-        control_variate: subtract the inner gradient's noise from the y-gradient; None: where it applies (xi is
-            sampled, a warm inner loop of at least 10 steps).
+        control_variate: subtract the inner gradient, noise and error, from the y-gradient; None: where it applies (an
+            exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
-            where the inner solver is exact, and where xi is None and the steps of x and of SALM are estimated: x then
-            waits for an inner loop that does not keep up.
+            where the inner solver is exact, and where the steps of x and of SALM are estimated.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 whose (y', z'), nearly feasible, is returned as y and lam (the
