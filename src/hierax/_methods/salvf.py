@@ -328,6 +328,8 @@ class SALVF(SALVFSettings):
         if self.c1_grows:
             watch = grown(watch, y, solved.w, state.step)
             more = (watch.growth - state.watch.growth) * self.c1
+            kept = state.watch.growth / watch.growth  # c1 (y - w), which answers to F, stays what it is
+            y = jax.tree.map(lambda a, b: b + kept.astype(a.dtype) * (a - b), y, solved.w)
             nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())
         after = SALVFState(Point(x, y, z, nu), solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
