@@ -175,6 +175,7 @@ class SALVF(SALVFSettings):
             close to the inner solution. None: all that are not given; (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
+        units: powers of two in which y is measured while the method works; estimated at the start, not set by you.
         stage: the outer step whose sizes are in use where some size is a `Staircase`; set by the run, not by you.
 
     Examples:
