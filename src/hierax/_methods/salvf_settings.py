@@ -149,7 +149,7 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
-X_SHARE = 0.005  # of a length that an entry of x moves per step at most
+X_SHARE, X_STEPS = 0.01, 50.0  # of a length that an entry of x moves per step at most, and how many such steps; then 1/k
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
@@ -387,7 +387,7 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
 def _steps(
     method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
-    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=MUCH**2, power=1.0)
+    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=X_STEPS, power=1.0)
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
     return common.Steps(
         x=common.filled_rule(asked.x, common.Normalised(lengths, share, 1 / smooth_x), dtype),
