@@ -149,7 +149,7 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
-X_SHARE, X_STEPS = 0.01, 50.0  # of a length that an entry of x moves per step at most, and how many such steps; then 1/k
+X_SHARE, X_STEPS = 0.01, 50.0  # an entry of x moves at most that share of a length in the first 50 steps, then as 1/k
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
