@@ -404,7 +404,7 @@ def other_problem(**changes):
         ({"method": hx.LVHBA()}, r"method \(SALVF then, LVHBA now\)"),
         ({"seed": 2}, r"seed \(1 then, 2 now\)"),
         ({"record_every": 6}, r"record_every \(5 then, 6 now\)"),
-        ({"output": "tail"}, r"output \(last then, tail now\)"),
+        ({"output": "last"}, r"output \(tail then, last now\)"),
     ],
 )
 def test_another_call_is_refused_with_the_difference(tmp_path_factory, change, named):

@@ -44,7 +44,7 @@ def test_steps_that_are_given_are_never_changed():
     sol = hx.solve(STEEPENING, 0.0, 0.0, method, max_steps=200)
     assert sol.method.adapt == ()
     assert not sol.method.follow
-    assert sol.state.run.state.watch.pace is None
+    assert sol.state.run.state.watch.growth == 1
     assert sol.state.run.state.watch.vector is None
 
 

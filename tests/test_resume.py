@@ -40,7 +40,7 @@ def test_continued_run_is_one_long_run(method, output):
 
 def test_seed_and_start_do_not_matter_once_there_is_a_state():
     first = run(METHOD, "last", 10)
-    other = hx.solve(TOY.problem, 0.2, 0.3, METHOD, max_steps=10, seed=99, state=first.state)
+    other = hx.solve(TOY.problem, 0.2, 0.3, METHOD, max_steps=10, seed=99, state=first.state, output="last")
     same(other.x, run(METHOD, "last", 10, first.state).x)
 
 

@@ -38,7 +38,7 @@ def solve(
     tol: float | None = None,
     record_every: int | None = None,
     callback: Callable[[Info], object] | None = None,
-    output: Output = "last",
+    output: Output | None = None,
     progress: bool | None = None,
     throw: bool = True,
     state: State | None = None,
@@ -66,7 +66,8 @@ def solve(
             then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
-        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper.
+        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper; None: "tail" where
+            anything is sampled, else "last".
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
             line every 5 seconds; None: the bar on a terminal, else a line every 10 seconds; False: nothing. The logger
             "hierax" gets a line every 10 seconds.
@@ -125,7 +126,7 @@ def solve_many(
     tol: float | None = None,
     record_every: int | None = None,
     callback: Callable[[Info], object] | None = None,
-    output: Output = "last",
+    output: Output | None = None,
     progress: bool | None = None,
     throw: bool = False,
     state: State | None = None,

@@ -20,6 +20,7 @@ from hierax_lab.bench import (
     cleaning,
     cold,
     coverage,
+    error,
     external,
     fuzz,
     fuzz_guard,
@@ -238,6 +239,15 @@ def bench_cleaning(
 ) -> None:
     """Hyper-cleaning of a network with Auto, beside training on trusted rows, on all rows, and a grid search."""
     cleaning.run(_wide_console(), seeds, seconds, out or Path("out") / "cleaning")
+
+
+@bench_app.command("error", epilog="Example: hierax bench error --seeds 2")
+def bench_error(
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of every method on every problem.")] = 10,
+    out: Out = None,
+) -> None:
+    """The error left after equal numbers of samples: SALVF, SALVF-VR, Auto's averages, plain gradients."""
+    error.run(_wide_console(), seeds, out or Path("out") / "error")
 
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")

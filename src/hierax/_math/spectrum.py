@@ -19,11 +19,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import MUCH, NEGLIGIBLE
+from hierax._base.constants import FINE, MUCH, NEGLIGIBLE
 from hierax._base.imports import lazy
 from hierax._base.trees import dtype_of, move, normalised, or_one, size
 from hierax._math.lower_level import PROBES
 from hierax._math.psi import all_constraints, augmented_lagrangian
+from hierax._problem import sets
 from hierax._problem.problem import Multipliers, Problem, Rows
 
 POWER_STEPS = 12  # products of a power iteration: two digits; Lanczos' twice as many find an eigenvalue of 1/100
@@ -172,7 +173,8 @@ optax = lazy("optax")
 
 
 class Curvature(NamedTuple):
-    """Norms at one point: Hessian blocks of F and G, Jacobians of the constraints of the lower and the upper level.
+    """Norms at one point: Hessian blocks and slopes of F, Hessian blocks of G, Jacobians of the constraints of the
+    lower and the upper level.
 
     `above_over_below` is the largest curvature of F in y relative to that of the lower level, active rows included;
     zero where nobody asked for it.
@@ -181,6 +183,8 @@ class Curvature(NamedTuple):
     upper_xx: Scalar
     upper_yy: Scalar
     upper_slope: Scalar
+    upper_x: Scalar
+    upper_y: Scalar
     lower_yy: Scalar
     lower_yy_min: Scalar
     response: Scalar
@@ -210,8 +214,57 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
 
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
-    """||grad_y H_i|| of every constraint; one where it vanishes."""
-    return jax.tree.map(or_one, row_norms(lambda v: all_constraints(problem, x, v), y, key))
+    """||grad_y H_i|| of every constraint; where it vanishes |H_i|, what y of order one may change it by; else one."""
+    norms = row_norms(lambda v: all_constraints(problem, x, v), y, key)
+    return jax.tree.map(
+        lambda norm, value: or_one(jnp.where(norm > 0, norm, jnp.abs(value))), norms, all_constraints(problem, x, y)
+    )
+
+
+def units_of_y(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> PyTree:
+    """Powers of two, one for every entry of y, in which its entries are about equally curved and of order one.
+
+    Of order one: their size, or the way of a Newton step, if that is longer. Of an entry that G does not curve (the
+    offset of a support vector machine) the rows' slopes are made equal to those of the others. The diagonal of G_yy
+    comes from products with vectors of signs. Where these do not tell an entry's own curvature, it has the mean of its
+    array.
+    """
+    flat, tree = jax.flatten_util.ravel_pytree(y)
+    curved, (_, pull_back) = (
+        hessian_product(lambda v: problem.lower(x, v, xi), y),
+        jax.vjp(lambda v: problem.rows(x, v), y),
+    )
+    rows, tree_of_rows = jax.flatten_util.ravel_pytree(problem.rows(x, y))
+
+    def signs(like: Array, number: Array) -> Array:
+        return jnp.where(
+            jnp.sin(jnp.arange(1.0, like.size + 1, dtype=like.dtype) * (0.618 + 1.234 * number)) < 0, -1.0, 1.0
+        )
+
+    def look(number: Array) -> tuple[Array, Array]:
+        v = signs(flat, number)
+        steep = (
+            jax.flatten_util.ravel_pytree(pull_back(tree_of_rows(signs(rows, number))))[0] if rows.size else 0 * flat
+        )
+        return v * jax.flatten_util.ravel_pytree(curved(tree(v)))[0], steep
+
+    seen, steep = jax.lax.map(look, jnp.arange(1.0, PROBES + 1, dtype=flat.dtype))
+    mean, steep = jnp.mean(seen, 0), jnp.sqrt(jnp.mean(steep**2, 0))
+    known = jnp.abs(mean) > jnp.std(seen, 0)  # four standard errors
+    arrays = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.abs(jnp.mean(leaf))), tree(mean))
+    own = jnp.where(known | (mean == 0), jnp.abs(mean), jax.flatten_util.ravel_pytree(arrays)[0])
+    most = jnp.max(own)
+    bent = own > FINE * most
+    exponents = jnp.floor(0.5 * jnp.log2(most / jnp.where(bent, own, or_one(most))))
+    steepest = jnp.max(jnp.where(bent, jnp.ldexp(steep, exponents.astype(int)), 0.0))
+    by_rows = jnp.where((steep > 0) & (steepest > 0), jnp.round(jnp.log2(steepest / or_one(steep))), 0.0)
+    exponents = jnp.where(bent, exponents, by_rows)
+    groups = sets.shared_units(problem.y_set, y)
+    least = jax.ops.segment_min(exponents, groups, num_segments=flat.size)[groups].astype(int)
+    slope = jax.flatten_util.ravel_pytree(jax.grad(problem.lower, 1)(x, y, xi))[0]
+    newton = trees.norm(jnp.ldexp(slope, least)) / or_one(most)
+    length = jnp.maximum(trees.norm(jnp.ldexp(flat, -least)), newton) / flat.size**0.5
+    return tree(jnp.ldexp(jnp.ones_like(flat), least + jnp.round(jnp.log2(or_one(length))).astype(int)))
 
 
 def unit_scales(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
@@ -269,9 +322,12 @@ def curvature(
     # that x moves most, and mu_G, enter by their geometric mean.
     moved = normalised(mixed(most))
     met = jnp.maximum(trees.vdot(moved, lower_yy(moved)), bottom)
+    slopes = [trees.norm(slope).astype(zero.dtype) for slope in jax.grad(problem.upper, (0, 1))(x, y, zeta)]
     return Curvature(
         **norms,
-        upper_slope=trees.norm(jax.grad(problem.upper, 1)(x, y, zeta)) / or_one(trees.norm(y)),
+        upper_slope=slopes[1] / or_one(trees.norm(y)),
+        upper_x=slopes[0],
+        upper_y=slopes[1],
         lower_yy_min=bottom,
         response=jnp.where(bottom > 0, square / jnp.sqrt(met * bottom), 0.0),
         above_over_below=second["ratio"][0] if with_ratio else zero,
@@ -291,4 +347,4 @@ def larger(first: Curvature, second: Curvature) -> Curvature:
     """
     both = jax.tree.map(jnp.maximum, first, second)
     least = jnp.minimum(first.lower_yy_min, second.lower_yy_min)
-    return both._replace(lower_yy_min=least, above_over_below=second.above_over_below)
+    return both._replace(lower_yy_min=least, above_over_below=second.above_over_below, upper_slope=second.upper_slope)

@@ -15,15 +15,16 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import settings, trees
-from hierax._base.constants import MANY, NEGLIGIBLE
+from hierax._base.constants import LITTLE, MANY, NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
-from hierax._base.trees import Number, dtype_of, given, largest, move, relaxed_promotion
+from hierax._base.trees import Number, dtype_of, given, largest, move, or_one, relaxed_promotion
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import LowerSolution
 from hierax._math.psi import Iterate, Point, all_constraints, gradient_mapping, nonnegative, violation
@@ -98,6 +99,108 @@ class Adaptive(eqx.Module):
         return jnp.where(step == 0, self.first, jnp.minimum(X_STEP_GROWTH * eta, local))
 
 
+class NormalisedMemory(NamedTuple):
+    """What a normalised step remembers.
+
+    Attributes:
+        start: where the block began.
+        mean: of the directions.
+        root: of the mean of their squares.
+        spent: j, for every entry.
+        ratio: the length of the last step over that of its direction.
+    """
+
+    start: PyTree
+    mean: PyTree
+    root: PyTree
+    spent: PyTree
+    ratio: Scalar
+
+
+class Normalised(eqx.Module):
+    """Steps in lengths of the block, entry by entry, whatever the units of the direction.
+
+        m <- 0.9 m + 0.1 d,    v <- 0.99 v + 0.01 d^2,    step = alpha_j max(length, |x - x_0|) m' / sqrt(v')
+
+    with m' and v' corrected for their start at zero, after Adam (Kingma and Ba 2015), without its absolute epsilon.
+    j counts the steps of an entry; of those more than a length from its start, only the share that did not go straight
+    on, 1 - |m'| / sqrt(v'): a way far longer than the length takes as many steps as its logarithm says.
+
+    Args:
+        length: of every entry.
+        share: alpha_k, the share of a length that an entry moves while its direction stays the same.
+        longest: the step that would be stable without all this; it is not used here.
+    """
+
+    length: PyTree
+    share: Decay
+    longest: Number
+
+    def init(self, x: PyTree) -> NormalisedMemory:
+        """Before the first step."""
+        zero = jax.tree.map(jnp.zeros_like, x)
+        dtype = dtype_of(x)
+        return NormalisedMemory(x, zero, zero, zero, jnp.full((), jnp.inf, dtype))
+
+    def moved(
+        self, memory: NormalisedMemory, x: PyTree, d: PyTree, step: Array, factor: Number
+    ) -> tuple[PyTree, NormalisedMemory]:
+        """x after the step, before any projection; `memory.ratio` is the length of the step over that of d."""
+        kept_mean, kept_square = MEMORY
+        count = (step + 1).astype(dtype_of(x))
+
+        def root_of(old: Array, new: Array) -> Array:
+            """Of the mean square, without squares of anything that has units: they leave the range of float32."""
+            unit = or_one(jnp.maximum(old, jnp.abs(new)))
+            return unit * jnp.sqrt(kept_square * (old / unit) ** 2 + (1 - kept_square) * (new / unit) ** 2)
+
+        mean = jax.tree.map(lambda old, new: kept_mean * old + (1 - kept_mean) * new, memory.mean, d)
+        root = jax.tree.map(root_of, memory.root, d)
+        correction = jnp.sqrt(1 - kept_square**count) / (1 - kept_mean**count)
+        straight = jax.tree.map(lambda m, r: correction.astype(m.dtype) * (m / or_one(r)), mean, root)
+
+        def way_of(s: Array, length: Array, a: Array, begun: Array, spent: Array) -> Array:
+            far = jnp.maximum(length.astype(s.dtype), jnp.abs(a - begun))
+            return (factor * self.share(spent)).astype(s.dtype) * far * s
+
+        way = jax.tree.map(way_of, straight, self.length, x, memory.start, memory.spent)
+
+        def spent_of(old: Array, s: Array, length: Array, a: Array, begun: Array) -> Array:
+            beyond = jnp.abs(a - begun) > length.astype(s.dtype)
+            return old + jnp.where(beyond, jnp.clip(1 - jnp.abs(s), 0.0, 1.0), 1.0)
+
+        spent = jax.tree.map(spent_of, memory.spent, straight, self.length, x, memory.start)
+        long = trees.norm(d)
+        ratio = jnp.where(long > 0, trees.norm(way) / or_one(long), memory.ratio).astype(memory.ratio.dtype)
+        return trees.sub(x, way), NormalisedMemory(memory.start, mean, root, spent, ratio)
+
+
+def lengths_of(problem: Problem, x: PyTree, newton: Scalar) -> PyTree:
+    """The length of every entry of x: half the width of its set, or its size, or `newton`, that of a Newton step.
+
+    The size counts where it is less than half the width, down to a tenth of that. The size of an array is that of all
+    its entries.
+    """
+
+    def one(x: Array, low: Array, high: Array) -> Array:
+        half = 0.5 * (high - low)
+        size = trees.norm(x) / x.size**0.5
+        inside = jnp.where(size > 0, jnp.clip(size, LITTLE * half, half), half)
+        free = jnp.where(size > 0, size, or_one(newton)).astype(x.dtype)
+        return jnp.where(jnp.isfinite(half) & (half > 0), inside, free)
+
+    flat, tree = jax.flatten_util.ravel_pytree(x)
+    return jax.tree.map(one, x, *(tree(bound.astype(flat.dtype)) for bound in sets.bounds(problem.x_set, x)))
+
+
+def newton_length(at: Curvature) -> Scalar:
+    """How far x would go to where F(x, y*(x)) is flat, were it as curved everywhere as it can be; 0: unknown."""
+    tiny = jnp.finfo(at.lower_yy.dtype).tiny
+    followed = jnp.sqrt(at.response / or_one(at.lower_yy, tiny)) + at.jacobian_x / or_one(at.jacobian_y, tiny)
+    curved = at.upper_xx + upper_curvature(at) * followed**2
+    return (at.upper_x + at.upper_y * followed) / or_one(curved, tiny)
+
+
 class Steps(eqx.Module):
     """How the blocks move; whatever is None is estimated from the problem.
 
@@ -135,7 +238,11 @@ STEPS = settings.instance_of((Steps, type(None)), "hx.Steps(x=, y=, z=)")  # whi
 
 def check_rule(name: str, rule: StepRule) -> None:
     """Refuse what is neither a positive number, a schedule nor a transformation."""
-    if rule is None or settings.is_transformation(rule) or isinstance(rule, Decay | Adaptive | jax.core.Tracer):
+    if (
+        rule is None
+        or settings.is_transformation(rule)
+        or isinstance(rule, Decay | Adaptive | Normalised | jax.core.Tracer)
+    ):
         return
     if callable(rule):
         settings.check_schedule(name, rule, ((step,) for step in (0, 1, MANY)))
@@ -170,7 +277,7 @@ def init_rule(rule: StepRule, tree: PyTree) -> PyTree:
         >>> hx.extend.init_rule(0.1, jnp.zeros(2)) is None  # only optax transformations have a state
         True
     """
-    if isinstance(rule, Adaptive):
+    if isinstance(rule, Adaptive | Normalised):
         return rule.init(tree)
     if not settings.is_transformation(rule):
         return None
@@ -219,6 +326,8 @@ def apply_rule(
     if isinstance(rule, Adaptive):
         length = rule.length(state, tree, direction, step)
         moved, state = move(tree, length, direction), (tree, direction, length)
+    elif isinstance(rule, Normalised):
+        moved, state = rule.moved(state, tree, direction, step, factor)
     elif settings.is_transformation(rule):
         with relaxed_promotion():
             updates, state = rule.update(direction, state, tree)
@@ -228,6 +337,7 @@ def apply_rule(
     return sets.project(convex_set, moved), state
 
 
+MEMORY = (0.9, 0.99)  # of a normalised step: shares of the means of directions and of squares kept from step to step
 X_STEP_GROWTH = 1.2  # an adaptive step grows at most by this factor per step
 WEIGHT = 5.0  # of a gap, in units of (curvature of F) / (that of G); of F's slope where it stands in for curvature
 SEVERAL = 3.0  # how many times larger counts as somewhat larger, where nothing finer was measured
@@ -354,8 +464,9 @@ def limits_against(
     limits = {}
     for name in names:
         used, most = (operator.attrgetter(name)(one) for one in (method, able))
-        if not settings.is_transformation(used):
+        if not (settings.is_transformation(used) or isinstance(used, Normalised)):
             longest = most.scale if isinstance(most, Decay) else most
+            longest = most.longest if isinstance(most, Normalised) else longest
             limits[name] = (rate(used, state.step, dtype_of(*state.point[:2])), 2 * longest)
     return limits
 

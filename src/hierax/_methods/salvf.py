@@ -10,6 +10,8 @@ The parts of SALVF's outer step: its state, the set of z, how y follows and x ke
 """
 
 import dataclasses
+import operator
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -18,7 +20,6 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
-from hierax._base.constants import NEGLIGIBLE
 from hierax._base.errors import InputError, warn
 from hierax._base.settings import is_transformation, size_at, stage_of, values_of
 from hierax._base.trees import dtype_of, select, size
@@ -30,10 +31,10 @@ from hierax._math.lower_level import SOLVED
 from hierax._math.psi import Inner, Point, PsiGradient, all_constraints, nonnegative, psi_gradient, push, updated_nu
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
-from hierax._methods.pace import Pace, Watch, first_watch, looked, paced, within_reach
+from hierax._methods.pace import Watch, first_watch, grown, looked
 from hierax._methods.salvf_settings import SALVFSettings, Storm, below_curvature, filled, structured
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem, Rows, scaled
+from hierax._problem.problem import Multipliers, Problem, Rows, scaled, with_y_in
 from hierax._problem.samples import FiniteFiles, Tickets
 from hierax._run.method import Advice, Batches, Begun, Costs, Metrics, Residual, RunCosts, look_at
 
@@ -71,16 +72,10 @@ def top_of_z(method: SALVFSettings) -> Rows | None:
     return jax.tree.map(lambda scale: side * scale, rows)
 
 
-def paced_after(
-    method: SALVFSettings, state: SALVFState, factor: Scalar | float, before: Point, x: PyTree, inner: Inner
-) -> Pace:
-    """The pace of the x-step after the step from `before` to x, `factor` times as long as estimated."""
-    assert state.watch.pace is not None
-    length = factor * common.rate(method.steps.x, state.step, state.watch.share.dtype)
-    way = trees.sub(before.x, x)
-    taken = jax.tree.map(lambda a: a / length.astype(a.dtype), way)
-    forced = jax.tree.map(lambda a: a / method.c1, Rows(*before.nu[:2]))
-    return paced(state.watch.pace, taken, trees.norm(way), Inner(before.y, forced), inner)
+def with_y(state: SALVFState, units: PyTree, change: Callable[[Array, Array], Array]) -> SALVFState:
+    """The state with y and w divided by their units, or multiplied with them."""
+    y, w = (jax.tree.map(change, one, units) for one in (state.point.y, state.w))
+    return state._replace(point=state.point._replace(y=y), w=w)
 
 
 def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
@@ -89,7 +84,8 @@ def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: 
     y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
     if method.penalty != "multiplier":
         return point._replace(y=sets.project(problem.y_set, y))
-    rows = jax.tree.map(lambda a, new, old: a + method.c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
+    c1 = state.watch.growth * method.c1
+    rows = jax.tree.map(lambda a, new, old: a + c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
     nu = point.nu._replace(**nonnegative(rows)._asdict())
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
 
@@ -118,19 +114,21 @@ def repaired(method: SALVFSettings, salm: SALM, problem: Problem, state: SALVFSt
     return solver.solve(problem, state.point.x, lam, state.point.y, lam, plan, method.gamma1, none, state.step)
 
 
-def alphas(
-    method: SALVFSettings, step: Array, factors: tuple[Scalar | float, Scalar | float], dtype: jnp.dtype
-) -> tuple[Array, Array]:
-    """alpha_k of the y block, and the longest of the x and y steps, which is what Storm's beta_k must keep up with.
+def alphas(method: SALVFSettings, state: SALVFState, factor: Scalar | float, dtype: jnp.dtype) -> tuple[Array, Array]:
+    """alpha_k of the y block, and the length of the x-step over that of its direction, which Storm's beta_k follows.
 
-    An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta.
+    An optax transformation hides its step: iterates then weigh the same, and Storm has a constant beta. Where the
+    x-step is given, the longer one of both counts.
     """
-    if is_transformation(method.steps.y):
+    steps, step = method.steps, state.step
+    if is_transformation(steps.y):
         return jnp.ones((), dtype), jnp.ones((), dtype)
-    alpha = common.rate(method.steps.y, step, dtype) * factors[1]
-    if is_transformation(method.steps.x) or getattr(method.direction, "schedule", None) == "paper":
+    alpha = common.rate(steps.y, step, dtype) * factor
+    if isinstance(steps.x, common.Normalised) and getattr(method.direction, "schedule", None) != "paper":
+        return alpha, state.rules[0].ratio.astype(dtype)
+    if is_transformation(steps.x) or getattr(method.direction, "schedule", None) == "paper":
         return alpha, alpha
-    return alpha, jnp.maximum(alpha, common.rate(method.steps.x, step, dtype) * factors[0])
+    return alpha, jnp.maximum(alpha, common.rate(steps.x, step, dtype))
 
 
 class SALVF(SALVFSettings):
@@ -160,12 +158,11 @@ class SALVF(SALVFSettings):
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
         direction: `Plain()` or `Storm()` (variance reduction).
-        control_variate: subtract the inner gradient's noise from the y-gradient; None: where it applies (xi is
-            sampled, a warm inner loop of at least 10 steps).
+        control_variate: subtract the inner gradient, noise and error, from the y-gradient; None: where it applies (an
+            exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
-            where the inner solver is exact, and where xi is None and the steps of x and of SALM are estimated: x then
-            waits for an inner loop that does not keep up.
+            where the inner solver is exact, and where the steps of x and of SALM are estimated.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
             z = 0, as in the paper.
         repair: steps of a final SALM run with gamma2 = 0 whose (y', z'), nearly feasible, is returned as y and lam (the
@@ -173,11 +170,12 @@ class SALVF(SALVFSettings):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
-        adapt: which of the estimated steps are corrected on the way, of "x", "y" and "inner": shortened where the
-            curvature of the lower level grows, and that of x lengthened while x moves straight on. None: all that are
-            not given; (): none. A step that is given is never changed.
+        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of all three
+            are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long as y is not
+            close to the inner solution. None: all that are not given; (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
+        units: powers of two in which y is measured while the method works; estimated at the start, not set by you.
         stage: the outer step whose sizes are in use where some size is a `Staircase`; set by the run, not by you.
 
     Examples:
@@ -190,12 +188,17 @@ class SALVF(SALVFSettings):
         docs/methods/salvf.md, docs/methods/corrections.md (where the printed text is wrong)
     """
 
-    advice: ClassVar[Advice] = Advice(
-        bring_y_closer="a larger c1 brings it closer",
-        shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
-        lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows the one it had.",
-        no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
-    )
+    @property
+    def advice(self) -> Advice:  # type: ignore[override]  # c1 may be given or not
+        """What the messages of a run recommend."""
+        given = "a larger c1 brings it closer, or c1, c2 and steps.y left unset: c1 then grows on the way"
+        return Advice(
+            bring_y_closer="more steps bring it closer" if self.c1_grows else given,
+            shorten_steps="Shorten the steps (hx.Steps, hx.SALM(eta=...)) or leave them unset.",
+            lengthen_x_step="lengthen its step, hx.SALVF(steps=hx.Steps(x=...)); sol.method.steps.x shows its own.",
+            no_step_too_long="No step exceeds 2/L there; raise tau or c2, lengthen the inner loop, or shorten steps.x.",
+        )
+
     state_settings: ClassVar[dict[str, str]] = {"direction": "Plain()", "inner": "SALM()"}
 
     def check(self, problem: Problem) -> None:
@@ -246,14 +249,21 @@ class SALVF(SALVFSettings):
         dtype = dtype_of(x0, y0)
         look = self.batches(problem).first_look(problem, key) if look is None else look
         zeta, xi = look_at(problem.zeta, look.zeta), look_at(problem.xi, look.xi)
+        free = "y" in (self.adapt or ()) and (self.salm is None or "inner" in (self.adapt or ()))
+        units = estimate.units_of_y(problem, x0, y0, xi) if free else jax.tree.map(jnp.ones_like, y0)
+        self, start, problem = dataclasses.replace(self, units=units), problem, with_y_in(problem, units)
+        y0 = jax.tree.map(jnp.divide, y0, units)
         scales = self.scales_at(problem, x0, y0, key)
         rescaled = scaled(problem, scales)
+
+        def lengths(at: estimate.Curvature) -> PyTree:
+            return common.lengths_of(problem, x0, common.newton_length(at))
 
         def norms_at(carry: tuple[PyTree, ...], first: Array) -> tuple[tuple[PyTree, ...], None]:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))
-            rough = filled(self, most, scales, dtype)
+            rough = filled(self, most, scales, lengths(most), dtype)
 
             def solved() -> tuple[PyTree, Rows]:
                 if rough.salm is not None:
@@ -268,17 +278,19 @@ class SALVF(SALVFSettings):
         # Both points in one loop, so that the norms compile once.
         begin = (estimate.nothing(dtype), y0, common.no_multipliers(problem, x0, y0))
         (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
-        method = filled(self, most, scales, dtype)
+        method = filled(self, most, scales, lengths(most), dtype)
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
-        state = first_state(method, problem, x0, w, lam, key, below_curvature(method, most))
+        w = jax.tree.map(jnp.multiply, w, units)
+        state = first_state(method, start, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
     def step(self, problem: Problem, state: SALVFState, tickets: Tickets) -> tuple[SALVFState, Metrics]:
         """One outer step."""
-        problem = scaled(problem, self.scales)
+        user = scaled(problem, self.scales)
+        problem, state = with_y_in(user, self.units), with_y(state, self.units, operator.truediv)
         point = state.point
         # 1. The inner problem at (x_k, z_k), with steps for the curvature there; where the lower level is sampled, for
         #    that of the last point: the batch of the direction must not tell how the inner problem is solved.
@@ -291,52 +303,52 @@ class SALVF(SALVFSettings):
             point = followed(self, problem, state, inner)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
-        control = self.longest_inner_step if self.control_variate else None
+        longest = self.inner.eta_max if isinstance(self.inner, SALM) else 1 / watch.curved
+        control, weights = longest if self.control_variate else None, self.weights_at(watch.growth)
 
         def gradient(at: Point) -> PsiGradient:
-            return psi_gradient(problem, at, inner, self.weights, zeta, xi, control)
+            return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        factors = watch.x_factor if "x" in adapt else 1.0, watch.share if "y" in adapt else 1.0
-        alpha, fastest = alphas(self, state.step, factors, dtype_of(point.x, point.y))
-        d, memory = self.direction.direction(gradient, point, state.memory, fastest, self.c1)
-        if watch.pace is not None:
-            # How far the step goes along what no bound holds back: its beginning, after the projection, in proportion.
-            short = factors[0] * NEGLIGIBLE
-            x, _ = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, short)
-            far = trees.norm(trees.sub(x, point.x)) / NEGLIGIBLE
-            factors = factors[0] * within_reach(watch.pace, far.astype(watch.share.dtype)), factors[1]
+        factors = (watch.share if name in adapt else jnp.ones_like(watch.share) for name in "xy")
+        factor_x, factor_y = next(factors), next(factors) / watch.growth
+        alpha, fastest = alphas(self, state, factor_y, dtype_of(point.x, point.y))
+        d, memory = self.direction.direction(gradient, point, state.memory, fastest, weights.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factors[0])
-        y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factors[1])
+        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factor_x)
+        y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factor_y)
         z, z_rule = solved.lam, state.rules[2]
         if self.solver is None:
             z, z_rule = common.apply_rule(
-                self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step
+                self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step, 1 / watch.growth
             )
         values = all_constraints(problem, x, y)
-        nu = updated_nu(values, point.nu, self.c2, self.tau) if self.penalty == "multiplier" else point.nu
-        new = Point(x, y, z, nu)
+        nu = updated_nu(values, point.nu, weights.c2, self.tau) if self.penalty == "multiplier" else point.nu
         rules = (x_rule, y_rule, z_rule)
         if problem.xi is not None:
             watch = looked(watch, problem, point.x, inner, self.stiffness, xi)
-        if watch.pace is not None:
-            watch = watch._replace(pace=paced_after(self, state, factors[0], point, x, inner))
-        after = SALVFState(new, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
+        if self.c1_grows:
+            watch = grown(watch, y, solved.w, state.step)
+            more = (watch.growth - state.watch.growth) * self.c1
+            kept = state.watch.growth / watch.growth  # c1 (y - w), which answers to F, stays what it is
+            y = jax.tree.map(lambda a, b: b + kept.astype(a.dtype) * (a - b), y, solved.w)
+            nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())
+        after = SALVFState(Point(x, y, z, nu), solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
+        after, before = (with_y(one, self.units, operator.mul) for one in (after, state._replace(point=point)))
         taken = common.StepTaken(
-            old=point,
-            new=new,
+            old=before.point,
+            new=after.point,
             d_x=d.x,
-            d_y=d.y,
+            d_y=jax.tree.map(jnp.divide, d.y, self.units),
             upper=d.upper,
             lower=d.lower,
-            distance=trees.norm(trees.sub(y, solved.w)),
-            inner=solved.residual,
+            distance=trees.norm(trees.sub(after.point.y, after.w)),
+            inner=solved.residual if self.salm is None else jax.tree.map(jnp.divide, solved.residual, self.units),
             z=jax.tree.map(lambda a, b: self.smoothness * (a - b), point.z, free),
             status=lower_status,
         )
-        metrics = common.step_metrics(problem, self.scales, taken, self.smoothness, values)
-        return after, metrics._replace(push=self.c2 * metrics.push, weight=alpha)
+        metrics = common.step_metrics(user, self.scales, taken, self.smoothness, values)
+        return after, metrics._replace(push=weights.c2 * metrics.push, weight=alpha)
 
     # -- what the loop asks -----------------------------------------------------------------------------------------
 
@@ -348,7 +360,8 @@ class SALVF(SALVFSettings):
     def multipliers(self, problem: Problem, state: SALVFState) -> Multipliers:
         """lam of the lower level and the multipliers of the upper constraints, in the user's units."""
         point = state.point
-        pushed = push(all_constraints(scaled(problem, self.scales), point.x, point.y), point.nu, self.c2)
+        values = all_constraints(scaled(problem, self.scales), point.x, point.y)
+        pushed = push(values, point.nu, state.watch.growth * self.c2)
         return jax.tree.map(jnp.divide, pushed._replace(**state.lam._asdict()), self.scales)
 
     def moved_to(self, state: SALVFState, x: PyTree, y: PyTree, multipliers: Multipliers) -> SALVFState:
@@ -367,7 +380,11 @@ class SALVF(SALVFSettings):
             y, lam = select(solved, (found.y, found.multipliers), (y, Rows(*kept[:2])))
             return x, y, kept._replace(**lam._asdict())
         if self.repair and self.salm is not None:
-            w, lam, _ = repaired(self, self.salm, scaled(problem, self.scales), state, self.repair)
+            inside = with_y(state, self.units, operator.truediv)
+            w, lam, _ = repaired(
+                self, self.salm, scaled(with_y_in(problem, self.units), self.scales), inside, self.repair
+            )
+            w = jax.tree.map(jnp.multiply, w, self.units)
             lam = jax.tree.map(jnp.divide, lam, Rows(*self.scales[:2]))
             return x, w, kept._replace(**lam._asdict())
         return x, y, kept
@@ -386,7 +403,14 @@ class SALVF(SALVFSettings):
 
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
-        return Penalty(self.weights, self.scales, self.smoothness, state.point.z, state.point.nu, top_of_z(self))
+        return Penalty(
+            self.weights_at(state.watch.growth),
+            self.scales,
+            self.smoothness,
+            state.point.z,
+            state.point.nu,
+            top_of_z(self),
+        )
 
     def costs(self, problem: Problem) -> RunCosts:
         """Samples and gradients; the estimate of the start and its lower solve use the same samples."""
@@ -394,7 +418,7 @@ class SALVF(SALVFSettings):
         sampled = problem.xi is not None
         size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
-        watched = 2 * products_per_step * bool(structured(self, problem).adapt)
+        watched = 2 * products_per_step * bool({"x", "y", "inner"} & set(structured(self, problem).adapt or ()))
         products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
@@ -440,7 +464,7 @@ def first_state(
     z = lam if top is None else nonnegative(lam, top)
     point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = common.init_rules(method.steps, x, y, lam)
-    watch = first_watch(method.adapt or (), curved, x, Inner(y, lam))
+    watch = first_watch(method.adapt or (), curved, x, y)
     return SALVFState(point, y, lam, method.direction.init(point), rules, watch, jnp.zeros((), jnp.int32), key)
 
 

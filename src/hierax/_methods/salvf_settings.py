@@ -149,6 +149,7 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
+X_SHARE, X_STEPS = 0.01, 50.0  # an entry of x moves at most that share of a length in the first 50 steps, then as 1/k
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
 KAPPA_CURVATURE = 9.0  # curvature in x of the lower level on which Storm's kappa was measured: the toy with gamma = 1
@@ -159,8 +160,8 @@ REPAIR = settings.Rule(
     "needs a number of steps, which cannot be negative, or a solver, hx.Exact() or hx.Conic()",
 )
 ADAPT = settings.Rule(
-    lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner"}),
-    'needs a tuple of names out of "x", "y" and "inner", or None for all steps that are not given',
+    lambda value: value is None or (isinstance(value, tuple) and set(value) <= {"x", "y", "inner", "c1"}),
+    'needs a tuple of names out of "x", "y", "inner" and "c1", or None for all that are not given',
 )
 GAMMA1 = settings.Rule(
     lambda value: settings.POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
@@ -188,6 +189,8 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
     repair: int | AbstractLowerSolver = setting(REPAIR, 0, static=True)
     adapt: tuple[str, ...] | None = setting(ADAPT, static=True)
     bound: Number = setting(settings.POSITIVE)
+    # What y is measured in while the method works: powers of two; ones where a step in y is given.
+    units: PyTree = eqx.field(default=None, kw_only=True, repr=False)
     # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
     stage: int = eqx.field(static=True, default=0, kw_only=True, repr=False)
 
@@ -223,14 +226,23 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
         return Weights(self.c1, self.c2, self.gamma1, self.gamma2)
 
     @property
-    def stiffness(self) -> Scalar | float:
-        """The gamma of the augmented Lagrangian that the inner solver descends on."""
-        return stiffness_of(self.inner, self.weights)
-
-    @property
     def longest_inner_step(self) -> Scalar:
         """SALM's longest step, 1/L_w; where the inner solver is exact that of the stationarity measure."""
         return self.inner.eta_max if isinstance(self.inner, SALM) else 1 / self.smoothness
+
+    @property
+    def c1_grows(self) -> bool:
+        """Whether c1 grows on the way: it is estimated, and so is all that has to follow it."""
+        return {"c1", "y"} <= set(self.adapt or ()) and self.penalty == "multiplier"
+
+    def weights_at(self, growth: Scalar) -> Weights:
+        """The numbers in Psi once c1 and c2 have grown."""
+        return Weights(growth * self.c1, growth * self.c2, self.gamma1, self.gamma2)
+
+    @property
+    def stiffness(self) -> Scalar | float:
+        """The gamma of the augmented Lagrangian that the inner solver descends on."""
+        return stiffness_of(self.inner, self.weights)
 
 
 S = TypeVar("S", bound=SALVFSettings)
@@ -269,10 +281,10 @@ def structured(method: S, problem: Problem) -> S:
     sizes, salm, control = method.batches(problem), method.salm, method.control_variate
     adapt = _unset(method) if method.adapt is None else method.adapt
     if control is None:  # it needs an inner solution that is close
-        control = problem.xi is not None and (salm is None or (salm.warm and salm.count >= MUCH))
+        control = salm is None or (salm.warm and salm.count >= MUCH)
     size, inner = method.batch_xi or sizes.xi, method.inner
     # Without noise below: where x waits for an inner loop that lags behind (`pace.py`).
-    keeps_up = method.solver is not None or (problem.xi is None and {"x", "inner"} <= set(adapt))
+    keeps_up = method.solver is not None or {"x", "inner"} <= set(adapt)
     return dataclasses.replace(
         method,
         batch_zeta=method.batch_zeta or sizes.zeta,
@@ -285,17 +297,19 @@ def structured(method: S, problem: Problem) -> S:
 
 
 def _unset(method: SALVFSettings) -> tuple[str, ...]:
-    """The steps that are estimated."""
+    """The steps that are estimated, and c1 where c2 is as well."""
     steps = method.steps or common.Steps()
     inner = isinstance(method.inner, SALM) and method.inner.eta_max is None and method.inner.rule == "capped"
-    return tuple(n for n, free in (("x", steps.x is None), ("y", steps.y is None), ("inner", inner)) if free)
+    weights = method.c1 is None and method.c2 is None
+    free = {"x": steps.x is None, "y": steps.y is None, "inner": inner, "c1": weights}
+    return tuple(name for name, unset in free.items() if unset)
 
 
-def filled(method: S, at: Curvature, scales: Multipliers, dtype: jnp.dtype) -> S:
-    """SALVF with every unset number from the norms of the problem."""
+def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, dtype: jnp.dtype) -> S:
+    """SALVF with every unset number from the norms of the problem and the lengths of x."""
     weights = _weights(method, at, dtype)
     smooth_x, smooth_y = _smoothness(at, weights, dtype)
-    steps = _steps(method, weights, smooth_x, smooth_y, dtype)
+    steps = _steps(method, weights, lengths, smooth_x, smooth_y, dtype)
     method = dataclasses.replace(
         method,
         **weights._asdict(),
@@ -371,12 +385,12 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
 
 
 def _steps(
-    method: SALVFSettings, weights: Weights, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
+    method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
-    asked = method.steps or common.Steps()
+    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=X_STEPS, power=1.0)
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
     return common.Steps(
-        x=common.filled_rule(asked.x, common.Decay(1 / smooth_x, a=2.0), dtype),
+        x=common.filled_rule(asked.x, common.Normalised(lengths, share, 1 / smooth_x), dtype),
         y=common.filled_rule(asked.y, common.Decay(1 / smooth_y), dtype),
         z=common.filled_rule(asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * gamma), dtype),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree, Scalar
 
 from hierax._base.text import notebook_table, numbers_of, shown
+from hierax._problem import sets
 from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream
 from hierax._problem.sets import Ball, Box, Free, NonNegative, Simplex, is_set
 
@@ -227,6 +228,16 @@ class Problem(eqx.Module):
 def is_streamed(problem: Problem) -> bool:
     """Whether some of its data come from a `Stream`, which is never seen as a whole."""
     return any(isinstance(source, Stream) for source in (problem.zeta, problem.xi))
+
+
+def with_y_in(problem: Problem, units: PyTree) -> Problem:
+    """The same problem with y measured in these units."""
+
+    def of(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        return lambda x, y, *sample: function(x, jax.tree.map(operator.mul, y, units), *sample)
+
+    parts: dict[str, Any] = {name: of(getattr(problem, name)) for name in ("upper", "lower", *CONSTRAINTS)}
+    return dataclasses.replace(problem, **parts, y_set=sets.in_units(problem.y_set, units))
 
 
 def scaled(problem: Problem, scales: Multipliers) -> Problem:

@@ -35,6 +35,7 @@ from hierax._base.settings import NEVER, is_number, is_whole
 from hierax._base.trees import is_key
 from hierax._compile.bound import Bound, compiling
 from hierax._judge.psi import Penalty
+from hierax._problem.problem import Problem
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run
 from hierax._run.method import AbstractMethod, Costs
@@ -319,7 +320,7 @@ class Call:
     tol: float | None = None
     record_every: int | None = None
     callback: Callable[[Info], object] | None = None
-    output: Output = "last"
+    output: Output | None = None
     progress: bool | None = None
     state: State | None = None
     mesh: Mesh | None = None
@@ -338,7 +339,7 @@ class Call:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
-        if self.output not in get_args(Output):
+        if self.output is not None and self.output not in get_args(Output):
             raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
@@ -360,11 +361,14 @@ class Call:
         object.__setattr__(part, "notes", self.notes.under(name))
         return part
 
+    def output_of(self, problem: Problem) -> Output:
+        """Which iterate is returned: unless asked for, an average of the last ones where anything is sampled."""
+        return self.output or ("last" if problem.zeta is None and problem.xi is None else "tail")
+
     def arguments(self) -> dict[str, object]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
-        given = {name: getattr(self, name) for name in ("max_steps", "seconds", "tol", "record_every")}
+        given = {name: getattr(self, name) for name in ("max_steps", "seconds", "tol", "record_every", "output")}
         given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
-        given["output"] = None if self.output == "last" else self.output
         given["state"] = None if self.state is None else "goes on from an earlier run"
         return {name: value for name, value in given.items() if value is not None}
 

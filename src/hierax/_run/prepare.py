@@ -476,7 +476,7 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     seed = call.seed if isinstance(call.seed, int) else np.asarray(jax.random.key_data(call.seed)).tolist()
     return found | {
         "seed": str(seed),
-        "output": call.output,
+        "output": call.output_of(prepared.problem),
         "tol": str(call.tol),
         "record_every": str(call.record_every),
         "state": "none" if call.state is None else hash_of_arrays(call.state.run),

@@ -71,7 +71,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     """
     with prepared.processes.together():
         fed = _fed(prepared, method, call, form_only)
-    output, spread, count = static = (call.output, prepared.spread, prepared.count)
+    output, spread, count = static = (call.output_of(prepared.problem), prepared.spread, prepared.count)
 
     def program(
         problem: Problem, method: AbstractMethod, x: PyTree, y: PyTree, seed: Array, fed: dict[str, PyTree]
@@ -101,7 +101,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
             if np.any(read(flags)):
                 raise InputError(text)
         filled = at_home(filled)
-    return State(filled, run, call.output, 0.0, method.costs(prepared.bound.problem).start)
+    return State(filled, run, output, 0.0, method.costs(prepared.bound.problem).start)
 
 
 def _fed(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool) -> dict[str, PyTree]:
@@ -301,6 +301,11 @@ class Host:
             self._open_stage(self.stage_end)
 
     @property
+    def output(self) -> Output:
+        """Which iterate the run returns."""
+        return self.call.output_of(self.prepared.problem)
+
+    @property
     def step(self) -> int:
         """Outer steps made, those of earlier calls included."""
         return self.begin_step + self.done
@@ -472,7 +477,7 @@ class Host:
             fed=fed,
         )
         started = self.watch.elapsed
-        static = self.call.output, self.spread
+        static = self.output, self.spread
 
         def program(problem: Problem, runs: Run, method: AbstractMethod, orders: Orders) -> tuple[Run, Record, Array]:
             return Chunk(*static, problem, method, orders).run(runs)
@@ -499,7 +504,7 @@ class Host:
 
             return over_starts(one, self.spread)(method, runs)
 
-        static = self.call.output, self.spread
+        static = self.output, self.spread
         x, y, multipliers = bound.run("finish", program, self.runs, self.method, static=static)
         total = int(np.max(read(self.runs.state.step)))  # a chunk ends early where every start has stopped
         begun, end = self.before.spent, self.method.costs(bound.problem).end
@@ -507,7 +512,7 @@ class Host:
         x, y, multipliers = at_home((x, y, multipliers))
         x, y = prepared.whole(x, y)
         counts = Counts(**spent._asdict(), **self._seconds)
-        state = State(self.before.method, self.runs, self.call.output, counts.seconds, spent, counts.waiting_seconds)
+        state = State(self.before.method, self.runs, self.output, counts.seconds, spent, counts.waiting_seconds)
         history, statuses = self.records.history(begun, self.parts, prepared.count is not None), outcome.statuses()
         told = (history, counts, state, self.before.method, prepared.problem, (), self.processes.shared)
         if prepared.count is None:
@@ -694,7 +699,7 @@ def state_to_begin_with(
     streams are brought to their places.
     """
     if call.state is not None:
-        state = continued(call.state, prepared, method, call.output)
+        state = continued(call.state, prepared, method, call.output_of(prepared.problem))
     else:
         try:
             state = started(prepared, method, call, form_only=earlier is not None)
@@ -704,4 +709,4 @@ def state_to_begin_with(
         return state
     filled, run = placed(earlier["state"], (state.method, state.run))
     prepared.move_streams_to(earlier["places"])
-    return State(filled, run, call.output, earlier["seconds"], earlier["spent"], earlier["waiting_seconds"])
+    return State(filled, run, state.output, earlier["seconds"], earlier["spent"], earlier["waiting_seconds"])

@@ -160,7 +160,7 @@ class Theory:
     def _setting_rows(self) -> list[tuple[str, str, str, str, str]]:
         one, two, own = self.printed, self.corrected, self.defaults
         sizes = _sizes(own)
-        steps = _text(float(own.steps.x.scale), float(own.steps.y.scale))
+        steps = _text(float(own.steps.x.longest), float(own.steps.y.scale))
         rows = [("", "printed", "corrected", "default", "")]
         for name, symbol, default, meaning in (
             ("c1", "c1", _text(float(own.c1)), "2L/(3 mu_G eps) + 2; 3L^2/(2 mu_G eps) + 2"),
