@@ -384,7 +384,7 @@ class Runner:
         if self.known.estimates is None:
             given = state_to_begin_with(self.prepared, self._method(None), call, None).method
             assert isinstance(given, SALVF)
-            estimates = float(given.c1), float(given.steps.x.scale), float(given.longest_inner_step)
+            estimates = float(given.c1), float(given.steps.x.longest), float(given.longest_inner_step)
             self.known = self.known._replace(estimates=estimates)
         found = self._made(self.prepared.at(x, y, starts), settings, call)
         return None if found is None else self._best_end(found, settings, starts)
