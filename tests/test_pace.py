@@ -17,9 +17,9 @@ def test_curvature_that_moves_from_one_entry_to_another_is_met_at_once():
     first, second = jnp.ones(n).at[3].set(5.0), jnp.ones(n).at[30].set(20.0)
     watch = first_watch(("inner",), jnp.asarray(5.0), first, inner.w)
     for _ in range(50):
-        watch = looked(watch, problem, first, inner, 0.0, None)
+        watch = looked(watch, problem, first, inner, 1.0, None)
     assert float(watch.share) == pytest.approx(1.0)
-    watch = looked(watch, problem, second, inner, 0.0, None)
+    watch = looked(watch, problem, second, inner, 1.0, None)
     assert float(watch.share) == pytest.approx(SLACK * 5.0 / 20.0)
 
 
@@ -33,7 +33,7 @@ def growth(distance, steps=1000):
 
 
 def test_c1_grows_while_that_brings_y_closer():
-    assert growth(lambda c1: 0.1 / c1) == pytest.approx(10.0, rel=0.01)  # as k / 100
+    assert growth(lambda c1: 0.1 / c1, 500) == pytest.approx(25.0, rel=0.03)  # as (k / 100)^2
 
 
 def test_c1_stays_where_y_is_close():

@@ -103,7 +103,7 @@ def grown(watch: Watch, y: PyTree, w: PyTree, step: Array) -> Watch:
     far, long, k = trees.norm(trees.sub(y, w)).astype(dtype), trees.norm(w).astype(dtype), step.astype(dtype)
     early = k < MUCH**2
     helps = (far > NEGLIGIBLE * long) & (watch.growth * far < SEVERAL * watch.offset)
-    factor = jnp.where(~early & helps, 1 + 1 / or_one(k), 1.0)
+    factor = jnp.where(~early & helps, (1 + 1 / or_one(k)) ** 2, 1.0)
     return watch._replace(
         growth=watch.growth * factor, offset=jnp.where(early, jnp.maximum(far, watch.offset), watch.offset)
     )

@@ -69,6 +69,9 @@ class Plain(eqx.Module):
         """`gradient(point)`."""
         return gradient(point), None
 
+    def moved(self, memory: None, move: Callable[[Point], Point]) -> None:
+        """Nothing to move."""
+
 
 class StormMemory(NamedTuple):
     """What the correction needs of the step before: u and nu, the direction's corrected blocks, and beta_k."""
@@ -125,6 +128,10 @@ class Storm(eqx.Module):
         """The blocks of u that are corrected."""
         return (of.x, of.y, of.z) if self.z else (of.x, of.y)
 
+    def moved(self, memory: StormMemory, move: Callable[[Point], Point]) -> StormMemory:
+        """What is remembered as if the last point had moved like the present one, other than by a step."""
+        return memory._replace(point=move(memory.point))
+
     def next_beta(self, alpha: Array, c1: Scalar) -> Array:
         """beta_{k+1} from alpha_k."""
         if self.schedule == "paper":
@@ -149,6 +156,7 @@ class Storm(eqx.Module):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
+FORGETS, FORGETS_NOISY = 2.0, 4.0  # powers of k with which x forgets the size of directions, without noise and with it
 X_SHARE, X_STEPS = 0.01, 50.0  # an entry of x moves at most that share of a length in the first 50 steps, then as 1/k
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
@@ -305,11 +313,17 @@ def _unset(method: SALVFSettings) -> tuple[str, ...]:
     return tuple(name for name, unset in free.items() if unset)
 
 
-def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, dtype: jnp.dtype) -> S:
+def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, forgets: float, dtype: jnp.dtype) -> S:
     """SALVF with every unset number from the norms of the problem and the lengths of x."""
     weights = _weights(method, at, dtype)
     smooth_x, smooth_y = _smoothness(at, weights, dtype)
-    steps = _steps(method, weights, lengths, smooth_x, smooth_y, dtype)
+    steps = _steps(
+        method,
+        weights,
+        common.Normalised(lengths, common.Decay(X_SHARE, a=X_STEPS, power=1.0), 1 / smooth_x, forgets),
+        smooth_y,
+        dtype,
+    )
     method = dataclasses.replace(
         method,
         **weights._asdict(),
@@ -385,13 +399,14 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
 
 
 def _steps(
-    method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
+    method: SALVFSettings, weights: Weights, along_x: common.Normalised, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
-    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=X_STEPS, power=1.0)
+    asked = method.steps or common.Steps()
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
+    quiet = method.follow and method.control_variate  # y - w has no noise but that of F
     return common.Steps(
-        x=common.filled_rule(asked.x, common.Normalised(lengths, share, 1 / smooth_x), dtype),
-        y=common.filled_rule(asked.y, common.Decay(1 / smooth_y), dtype),
+        x=common.filled_rule(asked.x, along_x, dtype),
+        y=common.filled_rule(asked.y, common.Decay(1 / smooth_y, power=0.0 if quiet else 1 / 3), dtype),
         z=common.filled_rule(asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * gamma), dtype),
     )
 
