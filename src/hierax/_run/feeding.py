@@ -35,13 +35,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from hierax._base.constants import FRESH_SAMPLES, MANY
+from hierax._base.constants import CHUNK_SECONDS, FRESH_SAMPLES, MANY
 from hierax._base.errors import InputError, warn
 from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import GROUPS
 from hierax._problem.problem import Problem
 from hierax._problem.samples import FiniteFiles, RowNumbers, Sampler, Stream, Tickets
-from hierax._run.call import CHUNK_SECONDS, LINE_SECONDS, MOMENT_SECONDS, Patience
+from hierax._run.call import LINE_SECONDS, MOMENT_SECONDS, Patience
 from hierax._run.checkpoints import hash_of_arrays, packed
 from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.constants import LITTLE_DATA
+from hierax._base.constants import CHUNK_SECONDS, LITTLE_DATA
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_transformation
@@ -26,16 +26,15 @@ from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._judge.measuring import SHOWN_TOLERANCE
+from hierax._lower.linear import OutOfTime
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
 from hierax._run.call import (
-    CHUNK_SECONDS,
     MOMENT_SECONDS,
     Call,
     Info,
     Interrupted,
-    OutOfTime,
     Patience,
     State,
     Stopwatch,
