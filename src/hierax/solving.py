@@ -14,6 +14,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._base.settings import TRUE_OR_FALSE, check_setting
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
 from hierax._lower.linear import OutOfTime
 from hierax._problem.problem import Problem
@@ -108,6 +109,7 @@ def solve(
     References:
         docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
@@ -178,6 +180,7 @@ def solve_many(
     References:
         docs/guides/using.md
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
     asked = _solver(method, state)

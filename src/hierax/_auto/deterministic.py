@@ -26,6 +26,7 @@ from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
 from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._problem.problem import Problem
 from hierax._run.call import progress_bar
 from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_of_starts
 
@@ -40,7 +41,7 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
         problem = dataclasses.replace(problem, stop=work.late)
         session.compiles(problem.bound)
         hunt = Hunt(Space.of(problem, auto.starts, session.seed, further, lambda: work.passed), session, show)
-        _refuse_nonfinite(hunt.space)
+        _refuse_nonfinite(hunt.space, session.prepared.problem)
         run(hunt, ROUTES[auto.route])
         session.ended = work.ended
         work.share = 0.5 * (1 + const.SEARCH_SHARE)
@@ -128,7 +129,7 @@ def _with_own_y(hunt: Hunt, best: Candidate) -> Candidate:
     return exact if exact.accepted and (as_low or nearby) else best
 
 
-def _refuse_nonfinite(space: Space) -> None:
+def _refuse_nonfinite(space: Space, problem: Problem) -> None:
     """Raise where a function or its gradient is not finite at the start."""
     vectors = space.vectors
     values = vectors.values(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
@@ -141,7 +142,7 @@ def _refuse_nonfinite(space: Space) -> None:
     }
     fine = {name: np.isfinite(found).all() for name, (found, _) in parts.items()}
     fine |= {f"the gradient of {name}": np.isfinite(slope).all() for name, (_, slope) in parts.items()}
-    refuse_nonfinite(fine)
+    refuse_nonfinite(fine, problem)
 
 
 # -- what a search says: the status of its answer, and the log in words -----------------------------------------------

@@ -116,6 +116,12 @@ class Storm(eqx.Module):
 
     gradients_per_step = 2
 
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        settings.check_settings(self, dict.fromkeys(("kappa", "beta", "unit"), settings.POSITIVE))
+        settings.check_settings(self, {"schedule": settings.one_of(None, "paper"), "z": settings.TRUE_OR_FALSE})
+        settings.check_setting("Storm", "beta", None if self.schedule else self.beta, settings.AT_MOST_ONE)
+
     def init(self, point: Point) -> StormMemory:
         """Before the first step beta = 1, so that d_0 is the plain gradient."""
         zeros = jax.tree.map(jnp.zeros_like, self._blocks(point))
@@ -265,9 +271,6 @@ def check_direction(method: SALVFSettings) -> None:
     direction = method.direction
     if isinstance(direction, Plain):
         return
-    settings.check_settings(direction, {"schedule": settings.one_of(None, "paper"), "z": settings.TRUE_OR_FALSE})
-    settings.check_settings(direction, {"kappa": settings.POSITIVE, "beta": settings.POSITIVE})
-    settings.check_setting("Storm", "beta", None if direction.schedule else direction.beta, settings.AT_MOST_ONE)
     hidden = method.steps is not None and settings.is_transformation(method.steps.y)
     if hidden and (direction.beta is None or direction.schedule == "paper"):
         raise InputError(

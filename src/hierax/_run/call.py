@@ -31,7 +31,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
-from hierax._base.settings import NEVER, is_number, is_whole
+from hierax._base.settings import NEVER, TRUE_FALSE_OR_UNSET, check_setting, is_number, is_whole
 from hierax._base.trees import is_key
 from hierax._compile.bound import Bound, compiling
 from hierax._judge.psi import Penalty
@@ -335,6 +335,7 @@ class Call:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
+        check_setting("solve", "progress", self.progress, TRUE_FALSE_OR_UNSET)
         if self.output is not None and self.output not in get_args(Output):
             raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
         if self.callback is not None and not callable(self.callback):

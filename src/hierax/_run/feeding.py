@@ -396,7 +396,7 @@ class PlannedRows:
 
         part_steps = max(1, MAX_STACKED_BYTES // max(1, self.step_bytes))
         while True:
-            drawn = self._bound.run("rows", program, self._key, np.int32(step), static=self._static, quick=True)
+            drawn = self._bound.run("rows", program, self._key, np.int32(step), static=self._static)
             numbers = self._of_files(drawn)
             block = _steps_in(numbers)
             for first in range(step % block, block, part_steps):
@@ -456,7 +456,7 @@ class FileFeeder:
 
     def take(self, steps: int) -> dict[str, PyTree]:
         """The rows of the next steps, all of which are held, by field, with a leading axis of steps."""
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *self._held)
+        whole = self._held[0] if len(self._held) == 1 else jax.tree.map(lambda *a: np.concatenate(a), *self._held)
         self._held = [jax.tree.map(lambda a: a[steps:], whole)]
         return jax.tree.map(lambda a: a[:steps], whole)
 
@@ -529,5 +529,8 @@ class Feeding:
 
     def _ready(self, tree: PyTree, name: str, length: int) -> PyTree:
         """Batches of steps, padded to a length, where the run's programs want them."""
-        padded = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-        return self._put(padded, 2 if name == "inner" else 1)
+
+        def padded(a: np.ndarray) -> np.ndarray:
+            return a if len(a) == length else np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1))
+
+        return self._put(jax.tree.map(padded, tree), 2 if name == "inner" else 1)

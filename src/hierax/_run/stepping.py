@@ -28,7 +28,7 @@ from hierax._compile.placement import at_home, read
 from hierax._judge.measuring import SHOWN_TOLERANCE
 from hierax._lower.linear import OutOfTime
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.problem import Multipliers, Problem, row_of_nan
 from hierax._run import device
 from hierax._run.call import (
     MOMENT_SECONDS,
@@ -95,7 +95,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     else:
         quick = size((prepared.x, prepared.y)) <= LITTLE_DATA  # it runs once
         filled, run, finite, doubts = prepared.bound.run(*asked, static=static, quick=quick)
-        refuse_nonfinite(read(finite))
+        refuse_nonfinite(read(finite), prepared.problem)
         for text, flags in doubts.items():
             if np.any(read(flags)):
                 raise InputError(text)
@@ -620,6 +620,8 @@ class Outcome:
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
         advice = self.host.method.advice
+        if wrong := row_of_nan(self.host.prepared.problem):
+            return wrong
         if self.host.prepared.feeders or self.host.prepared.files:
             return advice.shorten_steps
         method, run = self.host.method, self.host.runs
