@@ -111,17 +111,13 @@ def _number(metric: str, value: float) -> str:
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def draw(folder: Path, results: Mapping[str, Result]) -> list[Path]:
-    """The paper's two figures, SALVF beside SALVF-VR, for both penalties from the paper's start."""
-    titles = {
-        "quadratic": "paper's penalty, c1 = 5, c2 = 1000",
-        "multiplier": "outer multiplier, c1 = 5, c2 = 100",
-    }
+def draw(folder: Path, results: Mapping[str, Result], titles: Mapping[str, str]) -> list[Path]:
+    """The paper's two figures, SALVF beside SALVF-VR, for every pair of rows KEY/SALVF and KEY/SALVF-VR in `titles`."""
     paths = []
-    for penalty, title in titles.items():
-        pair = {name: results[f"{penalty}/given/{name}"] for name in COLOURS}
-        paths.append(save_figure(_distribution(pair, title), folder / f"distribution-{penalty}.png"))
-        paths.append(save_figure(_surface(pair, title), folder / f"surface-{penalty}.png"))
+    for key, title in titles.items():
+        pair, name = {name: results[f"{key}/{name}"] for name in COLOURS}, key.partition("/")[0]
+        paths.append(save_figure(_distribution(pair, title), folder / f"distribution-{name}.png"))
+        paths.append(save_figure(_surface(pair, title), folder / f"surface-{name}.png"))
     return paths
 
 
