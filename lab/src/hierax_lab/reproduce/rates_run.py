@@ -74,18 +74,20 @@ def _range(goal: Target) -> str:
 
 
 def _exponents(rows: list[Exponent]) -> Table:
-    """Fitted exponents beside those of the theorems."""
-    headings = "theorem", "measured", "95 %", "halves of the last decade", "identified"
-    table = headed("Exponents, printed algorithms", *headings)
+    table = headed("Exponents, printed algorithms", "theorem", "measured", "95 %", "last decade", "identified")
     for row in rows:
-        if row.found is None:
-            table.add_row(row.name, f"{row.theorem:.3g}", "", "", "", "no: its sign is not known")
-            continue
-        low, high = interval(row.found)
-        halves, known = "", "as against K"  # where the values are too far apart to have three in a decade
-        if row.found["halves"]:
-            halves = "{:.2f}, {:.2f} +- {:.2f}".format(*row.found["halves"])
-            known = "yes" if stable(row.found) else "no: the slope changes"
-        numbers = f"{row.theorem:.3g}", f"{row.found['slope']:.3f}", f"{low:.3f} to {high:.3f}"
-        table.add_row(row.name, *numbers, halves, known)
+        table.add_row(*exponent_cells(row))
     return table
+
+
+def exponent_cells(row: Exponent) -> list[str]:
+    """A fitted exponent beside the theorem's: both, the 95 % interval, the slopes in the halves of the last decade."""
+    cells = [row.name, f"{row.theorem:.3g}"]
+    if row.found is None:
+        return [*cells, "", "", "", "no: its sign is not known"]
+    low, high = interval(row.found)
+    halves, known = "", "as against K"  # where the values are too far apart to have three in a decade
+    if row.found["halves"]:
+        halves = "{:.2f}, {:.2f} +- {:.2f}".format(*row.found["halves"])
+        known = "yes" if stable(row.found) else "no: the slope changes"
+    return [*cells, f"{row.found['slope']:.3f}", f"{low:.3f} to {high:.3f}", halves, known]
