@@ -20,6 +20,7 @@ from hierax.cli import app
 from hierax.extend import Rows
 from hierax_lab.reproduce import rates_exponents, rates_floors, rates_inner, rates_outer, rates_vr
 from hierax_lab.reproduce import rates_run as rates
+from hierax_lab.reproduce.rates_claims import exponents
 from hierax_lab.reproduce.rates_fit import fit, interval, stable
 from hierax_lab.reproduce.rates_sizes import Sizes, choose
 
@@ -179,6 +180,22 @@ def test_run_says_what_is_missed(measured: dict[str, dict], tmp_path: Path, monk
     failing(measured)
     missed = [target["name"] for target in rates.run(tmp_path)["targets"] if not target["met"]]
     assert len(missed) >= 4 and all(name.startswith("SALVF-VR: ") for name in missed)
+
+
+def test_the_page_has_the_exponents_of_the_last_run() -> None:
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks" / "rates.md").read_text("utf-8")
+    for row in exponents(recorded["inner"], recorded["exponents"]):
+        assert f"| {' | '.join(rates.exponent_cells(row))} |" in page
+    for name in ("SALVF", "SALVF-VR"):
+        values = recorded["exponents"][name]["regime"]["mean"]
+        assert f"| S, {name} | {' | '.join(f'{value:.3g}' for value in values)} |" in page
+    ratios = recorded["exponents"]["VR over SALVF in the regime"]
+    assert f"| ratio | {' | '.join(f'{value:.2f}' for value in ratios)} |" in page
+    for law, name in {"floor of S against r": "r", "against q": "q", "against c1": "c1"}.items():
+        found = [recorded["floors"][case][name] for case in ("toy", "synthetic")]
+        cells = " | ".join(f"{one['slope']:.2f} +- {one['error']:.2f}" for one in found)
+        assert re.search(rf"\| {law} \| -?\d \| {re.escape(cells)} \|", page)
 
 
 def test_an_exponent_is_identified_where_the_last_decade_has_one_slope() -> None:

@@ -5,6 +5,7 @@ train on the validation rows, as the y of every bilevel method does. The paper's
 is a network trained anew on the training part under the bound a method ends with.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,7 @@ def summary(every: Curves, judged: Curves) -> dict[str, Row]:
     for name, curves in every.items():
         seeds = [seed for seed, curve in enumerate(curves) if not curve.failed]
         finished = [curves[seed] for seed in seeds]
-        means = {
+        means: dict[str, Sequence[float] | np.ndarray] = {
             "norm": [curve.norms[-1] for curve in finished],
             "seconds": [curve.final["seconds"] for curve in finished],
         }

@@ -186,8 +186,8 @@ def run_training(
     each = np.arange(1, epochs + 1)
     final = {"status": USUAL_STATUS, "failed": False, "seconds": seconds}
     return [
-        Curve(each, *columns, bounds=np.full(epochs, cap), seconds=seconds * each / epochs, final=final)
-        for cap, *columns in zip(caps, accuracy, norms, strict=True)
+        Curve(each, accurate, norm, np.full(epochs, cap), seconds * each / epochs, final)
+        for cap, accurate, norm in zip(caps, accuracy, norms, strict=True)
     ]
 
 

@@ -50,11 +50,11 @@ def sweep(
         >>> rows["c1 = 2"]["finished"], rows["c1 = 2"]["difference"]
         (3, 0.0)
     """
-    starts = [jax.tree.map(lambda leaf: np.stack([np.asarray(leaf, float)] * seeds), start) for start in (x0, y0)]
+    xs, ys = (jax.tree.map(lambda leaf: np.stack([np.asarray(leaf, float)] * seeds), start) for start in (x0, y0))
     rows: dict[str, Row] = {}
     first: np.ndarray | None = None
     for name, method in settings.items():
-        found = solve_many(problem, *starts, method, **{"progress": False, **call})
+        found = solve_many(problem, xs, ys, method, **{"progress": False} | call)
         finished = np.array([not status.failed for status in found.status])
         values = np.where(finished, np.asarray(measure(found), float), np.nan)
         first = values if first is None else first
