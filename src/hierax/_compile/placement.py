@@ -67,9 +67,8 @@ class Placement:
 
     def holds(self, leaf: Array | np.ndarray) -> TypeGuard[Array]:
         """Whether an array lies on the mesh."""
-        return (
-            isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == self.mesh
-        )
+        sharding = getattr(leaf, "sharding", None)
+        return isinstance(sharding, NamedSharding) and sharding.mesh == self.mesh
 
     def put(self, leaf: Array | np.ndarray) -> Array:
         """An array of this process, which all processes have, on the mesh; one that lies there stays where it is."""

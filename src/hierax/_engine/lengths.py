@@ -68,15 +68,7 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
     told = np.isfinite(distances) & (distances > 0)
-    return _medians(distances, told)
-
-
-def _medians(numbers: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """The median of every column over the entries that count; zero where none does."""
-    counts, every = counted.sum(axis=0), np.arange(numbers.shape[1])
-    ordered = np.sort(np.where(counted, numbers, np.inf), axis=0)
-    middle = [ordered[part.clip(min=0) // 2, every] for part in (counts - 1, counts)]
-    return np.where(counts > 0, np.mean(middle, axis=0), 0.0)
+    return np.ma.median(np.ma.array(distances, mask=~told), axis=0).filled(0.0)
 
 
 def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None = None) -> tuple[Lengths, Lengths]:

@@ -227,7 +227,7 @@ class Retrained(NamedTuple):
     slope_error: float | None
 
     def lower(self, least: float, sure: float) -> Move | None:
-        """The move that lowers F the most, where that is by more than `least` and so many standard errors."""
+        """The move that lowers F the most, where that is by more than `least` and more than `sure` standard errors."""
         fine = [move for move in self.moves if -move.change > max(least, sure * move.error)]
         return min(fine, key=lambda move: move.change, default=None)
 

@@ -76,7 +76,7 @@ def added(window: Window, metrics: Metrics, step: Array) -> Window:
 
 
 def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[Array, ""]]:
-    """The residuals of x, y, z and the inner variable over a window of so many steps, and whether the steps cancel each
+    """The residuals of x, y, z and the inner variable over a window of `steps` steps, and whether the steps cancel each
     other: each is long, their mean is not.
 
     The mean averages the noise of samples, and with it a cycle of steps that jump to and fro across the solution: a

@@ -288,20 +288,14 @@ class Prepared:
 
 
 def prepare(
-    problem: Problem,
-    x0: PyTree,
-    y0: PyTree,
-    many: bool = False,
-    patience: Patience | None = None,
-    restorable: bool = False,
-    mesh: Mesh | None = None,
+    problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patience: Patience | None = None, call: Call = Call()
 ) -> Prepared:
     """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
 
-    A stream that gives no batch is waited for as long as `patience` allows; with `restorable`, one whose position no
-    other process could restore is refused. With a mesh everything is put there.
+    A stream that gives no batch is waited for as long as `patience` allows; where the call keeps checkpoints, one whose
+    position no other process could restore is refused. With the call's mesh everything is put there.
     """
-    processes = Processes(mesh)
+    processes, mesh, restorable = Processes(call.mesh), call.mesh, call.notes.kept
     with processes.together():
         checked.check_problem(problem)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)

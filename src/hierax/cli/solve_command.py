@@ -25,7 +25,7 @@ from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
 from hierax._run.call import News, reporting
-from hierax._run.checkpoints import CHECKPOINT_SECONDS, clear, numbers_in
+from hierax._run.checkpoints import CHECKPOINT_SECONDS, checkpoints_in, clear
 from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Processes
 from hierax._run.solution import Kind, Solution, certificate_or_why
@@ -232,7 +232,7 @@ def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
     path = folder / run_folder.RUN
     earlier = run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
     killed = earlier is not None and earlier["status"]["name"] == run_folder.RUNNING
-    can_go_on = bool(numbers_in(folder / CHECKPOINT))
+    can_go_on = bool(checkpoints_in(folder / CHECKPOINT))
     if not resume:
         if killed and can_go_on:
             raise InputError(

@@ -42,9 +42,7 @@ def stated(file: Path, name: str) -> tuple[Problem, PyTree, PyTree]:
     if isinstance(found, Problem):
         missing = [start for start in ("x0", "y0") if not hasattr(module, start)]
         if missing:
-            raise InputError(
-                f"{file}: {name} is a Problem, but not where to start: define {' and '.join(missing)} beside it."
-            )
+            raise InputError(f"{file}: {name} is a Problem without a start: define {' and '.join(missing)} beside it.")
         return found, module.x0, module.y0
     if not callable(found):
         raise InputError(f"{file}: {name} is {found!r:.40}; needs a Problem or a function returning one.")
