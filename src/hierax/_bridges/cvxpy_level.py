@@ -133,9 +133,7 @@ class CvxpyLevel:
         elif isinstance(answer, LowerSolution) and x is not None:
             at, status = x, STATUS[int(answer.status)]
         else:
-            raise InputError(
-                "answer: needs a Solution, or the answer of a lower solver with x, the point at which it was solved."
-            )
+            raise InputError("answer: needs a Solution, or a lower solver's answer and the x at which it was solved.")
         for name, one in self.parameters.items():
             one.value = one.project(np.asarray(at[name], float).reshape(one.shape))
         data, chain, inverse = problem_data(self.cvxpy_problem)

@@ -31,7 +31,7 @@ def check_problem(problem: object) -> None:
         wrong = [leaf for leaf in jax.tree.leaves(getattr(problem, name), is_leaf=sets.is_set) if not sets.is_set(leaf)]
         if wrong:
             raise InputError(
-                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree prefix of sets, got {wrong[0]!r}."
+                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree of sets, got {wrong[0]!r}."
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)

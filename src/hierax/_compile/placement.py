@@ -146,10 +146,7 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
             found[leaf.shape] = PartitionSpec(*first, *[None] * (dividing[0] - many), MODEL)
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
-        warn(
-            f"mesh: the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on "
-            "every one."
-        )
+        warn(f"mesh: the {count} devices along {MODEL!r} divide no axis of y (shapes {shapes}): each holds all of y.")
     return tuple(found.items())
 
 

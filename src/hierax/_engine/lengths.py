@@ -99,11 +99,9 @@ class _Seen:
     def _intrinsic(self, slopes: Values) -> np.ndarray:
         values, layout = self._values, self._programs.layout
         own, above = ~layout.face, slice(layout.own_above)  # bounds have widths, which say more
-        return intrinsic_lengths(
-            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
-            np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
-            np.concatenate([self._x, self._y]),
-        )
+        here = np.concatenate([values.above[above], values.rows[own], values.stationarity])
+        there = np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)])
+        return intrinsic_lengths(here, there, np.concatenate([self._x, self._y]))
 
     def lengths_of_x(self) -> np.ndarray:
         """What other functions say of x."""
@@ -226,12 +224,10 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
         lower = np.array([_lower_size(s, of_y) for _, s in tables])
         below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, layout.nx)
         above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, 0)[: layout.own_above]
-    equal, trees = layout.equal[own], programs.raw.rows
-    return units._replace(
-        upper=Scale(_typical(upper), np.asarray(first)),
-        lower=Scale(_typical(lower), np.asarray(second)),
-        rows=Multipliers(*map(unraveled, trees, (below[~equal], below[equal], above))),
-    )
+    equal = layout.equal[own]
+    scales = Scale(_typical(upper), np.asarray(first)), Scale(_typical(lower), np.asarray(second))
+    of_rows = Multipliers(*map(unraveled, programs.raw.rows, (below[~equal], below[equal], above)))
+    return units._replace(upper=scales[0], lower=scales[1], rows=of_rows)
 
 
 def _norms(slopes: np.ndarray) -> np.ndarray:

@@ -601,6 +601,11 @@ class Functions:
             found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
         return Branches.joined(found)
 
+    def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
+        """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
+        slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved)
+
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
         yield self.branches(x, y[None], mu[None], convex)
@@ -664,10 +669,8 @@ class LargeFunctions(Functions):
         """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
         del convex
         if isinstance(self.matrices(x, y, mu), Matrices):
-            parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-            level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
-            try:
-                found = centre(level, y, np.ones_like(mu), SAME)  # there the active rows are clear
+            try:  # there the active rows are clear
+                found = centre(self.level(x, lambda y: y), y, np.ones_like(mu), SAME)
             except RuntimeError:  # a singular system
                 found = None
             if found is not None:

@@ -370,11 +370,8 @@ def _sampling_errors(
         return {}, None
     groups = setting.run_on_groups("groups", program, setting.x, setting.y, found, active)
     upper, point, slope, push = (standard_error(part) for part in groups)
-    numbers = {
-        "upper_se": float(upper),
-        "hypergradient_norm_se": float(np.linalg.norm(slope)),
-        "gain_se": float(np.sum(slope * look.vectors.x_unit)),
-    }
+    numbers = {"upper_se": float(upper), "hypergradient_norm_se": float(np.linalg.norm(slope))}
+    numbers["gain_se"] = float(np.sum(slope * look.vectors.x_unit))
     if not setting.xi.fresh:
         return numbers, None
     tilt, residual = point / look.vectors.y_unit, push * look.vectors.y_unit / look.vectors.lower_unit

@@ -39,7 +39,7 @@ def check(
     x0: PyTree,
     y0: PyTree,
     *,
-    points: int = 32,
+    points: int = segments.SEGMENTS,
     lower: AbstractLowerSolver | None = None,
     samples: int = FRESH_SAMPLES,
     seed: int = 0,

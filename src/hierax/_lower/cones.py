@@ -179,14 +179,10 @@ def _clarabel(
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
     sizes = [part.offset.size for part in parts]
     kinds = [clarabel.ZeroConeT, clarabel.NonnegativeConeT] + [clarabel.SecondOrderConeT] * len(sizes[2:])
-    found = clarabel.DefaultSolver(
-        sparse.csc_matrix(np.triu(form.hessian)),
-        form.linear,
-        sparse.vstack([part.matrix for part in parts], format="csc"),
-        np.concatenate([part.offset for part in parts]),
-        [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size],
-        settings,
-    ).solve()
+    cones = [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size]
+    matrix, offset = sparse.vstack([part.matrix for part in parts], format="csc"), [part.offset for part in parts]
+    hessian = sparse.csc_matrix(np.triu(form.hessian))
+    found = clarabel.DefaultSolver(hessian, form.linear, matrix, np.concatenate(offset), cones, settings).solve()
     meaning = {"Solved": SOLVED, "PrimalInfeasible": INFEASIBLE, "DualInfeasible": UNBOUNDED}
     duals = np.split(np.array(found.z), np.cumsum(sizes)[:-1])
     return np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals

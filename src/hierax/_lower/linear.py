@@ -222,9 +222,8 @@ class Matrices:
         if not own.size or rest.size * 2 > shift.size:
             return None
         row_of = filled[:, ours].argmax(axis=0)
-        of_slacks = sparse.csr_array(
-            (jacobian[row_of, ours], (row_of, np.arange(ours.size))), shape=(own.size, ours.size)
-        )
+        places = row_of, np.arange(ours.size)
+        of_slacks = sparse.csr_array((jacobian[row_of, ours], places), shape=(own.size, ours.size))
         curvatures = self.hessian.diagonal()[ours] + shift[:entries][slack]
         weights = of_slacks.power(2) @ (1 / curvatures)
         if (rest.size + np.count_nonzero(weights <= 0)) * 2 > shift.size:

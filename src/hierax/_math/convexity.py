@@ -139,10 +139,8 @@ def joint_convexity(
     # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
     away = 0.5 * (1 + jnp.abs(flat))[None] * jax.random.normal(key, (2 * PROBES + (PROBES // 2), flat.size), flat.dtype)
     points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat[None] + away)
-    first, second, others = (
-        jax.tree.map(lambda a, part=part: a[part], points)
-        for part in (slice(PROBES), slice(PROBES, 2 * PROBES), slice(2 * PROBES, None))
-    )
+    parts = slice(PROBES), slice(PROBES, 2 * PROBES), slice(2 * PROBES, None)
+    first, second, others = (jax.tree.map(lambda a, part=part: a[part], points) for part in parts)
     above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
     if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
         return jnp.array(True), ~jnp.any(off)

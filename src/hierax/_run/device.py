@@ -68,11 +68,8 @@ def added(window: Window, metrics: Metrics, step: Array) -> Window:
     if window.alternating is not None:
         signed = jax.tree.map(lambda leaf: sign.astype(leaf.dtype) * leaf, metrics.residual)
         alternating = jax.tree.map(plus, window.alternating, signed)
-    return window._replace(
-        numbers=window.numbers + numbers,
-        residual=jax.tree.map(plus, window.residual, metrics.residual),
-        alternating=alternating,
-    )
+    residual = jax.tree.map(plus, window.residual, metrics.residual)
+    return window._replace(numbers=window.numbers + numbers, residual=residual, alternating=alternating)
 
 
 def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[Array, ""]]:

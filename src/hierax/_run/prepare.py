@@ -307,10 +307,8 @@ def prepare(
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
         x, y = checked.into_sets(problem, x, y, many)
-    kinds = {
-        f"kind of {name}": f"{type(source).__name__} {getattr(source, 'local', '')}"
-        for name, source in _sources(problem).items()
-    }
+    sources = _sources(problem).items()
+    kinds = {f"kind of {name}": f"{type(one).__name__} {getattr(one, 'local', '')}" for name, one in sources}
     processes.check_alike({"x0": x, "y0": y, **kinds, "whether there is a checkpoint": restorable})
     bound = Bound(problem, x_rest, y_rest, placement=placement)
     _replace_sources(bound, problem, feeders, placement, processes)
@@ -458,10 +456,8 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        text = _source(name, source)
-        found[f"data {name}"] = (
-            HASH + prepared.processes.hash_of_all(text) if samples.is_spread_over_processes(source) else text
-        )
+        text, spread = _source(name, source), samples.is_spread_over_processes(source)
+        found[f"data {name}"] = HASH + prepared.processes.hash_of_all(text) if spread else text
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
     found["method"] = type(asked).__name__ if asked is not None else "that of the state"
     if dataclasses.is_dataclass(asked):

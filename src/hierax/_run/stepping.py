@@ -464,27 +464,18 @@ class Host:
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
-        orders = Orders(
-            first_step=on_device(self.step, np.int32),
-            lead=on_device(lead, np.int32),
-            lead_record=on_device(with_record),
-            rows=on_device(rows, np.int32),
-            period=on_device(self.call.period, np.int32),
-            tol=on_device(tol or -1.0, self.runs.limit.dtype),
-            fed=fed,
-        )
+        first, period = on_device(self.step, np.int32), on_device(self.call.period, np.int32)
+        ordered = on_device(lead, np.int32), on_device(with_record), on_device(rows, np.int32)
+        orders = Orders(first, *ordered, period, on_device(tol or -1.0, self.runs.limit.dtype), fed)
         started = self.watch.elapsed
         static = self.output, self.spread
 
         def program(problem: Problem, runs: Run, method: AbstractMethod, orders: Orders) -> tuple[Run, Record, Array]:
             return Chunk(*static, problem, method, orders).run(runs)
 
-        self.runs, table, written = self.prepared.bound.run(
-            "the steps", program, self.runs, self.method, orders, static=static, donate=True
-        )
-        self.records.add(
-            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
-        )
+        bound, given, before = self.prepared.bound, (self.runs, self.method, orders), self.before.seconds
+        self.runs, table, written = bound.run("the steps", program, *given, static=static, donate=True)
+        self.records.add(read(table), int(written), started + before, self.watch.elapsed + before)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -49,16 +49,9 @@ def _solver_name(text: str) -> str:
 Asked = Mapping[str, str | int | None]
 """Options that a resumed run takes over from the run it goes on with, by name; None: not given."""
 
-MethodName = Annotated[
-    str | None,
-    typer.Option(
-        parser=_solver_name,
-        metavar="NAME",
-        # Among the words of the help, which are never broken; a metavar as long as this list would be, anywhere.
-        help=f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume.",
-        show_default=False,
-    ),
-]
+# The methods stand among the words of the help, which are never broken; a metavar as long as their list would be.
+METHOD = f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume."
+MethodName = Annotated[str | None, typer.Option(parser=_solver_name, metavar="NAME", help=METHOD, show_default=False)]
 SECONDS, SEED = "Time limit of the run by the clock.", "Seed of all random numbers (0 unless set)."
 JSON = "Print one JSON document; everything else goes to stderr."
 STEPS = "Outer steps of a method in all (10000 unless set), those before --resume included."

@@ -13,13 +13,8 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE.py:NAME",
-        help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run.",
-    ),
-]
+TARGET = "A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run."
+Target = Annotated[str, typer.Argument(metavar="FILE.py:NAME", help=TARGET)]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
