@@ -192,10 +192,8 @@ class CvxpyLevel:
 
     def _checked(self, x_set: PyTree) -> PyTree:
         """Sets for x that stay within what the parameters' attributes promise to CVXPY."""
-        own, given = (sets.bounds(one, self.x0) for one in (self.x_set, x_set))
-        if np.any(np.asarray(given.lower) < np.asarray(own.lower)) or np.any(
-            np.asarray(given.upper) > np.asarray(own.upper)
-        ):
+        own, given = (tuple(map(np.asarray, sets.bounds(one, self.x0))) for one in (self.x_set, x_set))
+        if np.any(given[0] < own[0]) or np.any(given[1] > own[1]):
             raise InputError(
                 "x_set: allows values that the parameters' attributes (nonneg=True, bounds=...) exclude, and with "
                 "which the problem need not be convex. Restrict it, for example to hx.NonNegative()."

@@ -14,15 +14,13 @@ from hierax._base.constants import FINE, MANY, NEGLIGIBLE
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
+from hierax._lower.linear import Pair
 from hierax._problem.problem import Multipliers
 
 WIDE = float(np.sqrt(RUN_OFF))
 """A box this many times wider than its entry is large is not its length; or its square, no box."""
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 LOOKED_AT = 20  # long lengths of y over which G is looked at: each takes a few gradients
-
-Most = tuple[np.ndarray, np.ndarray]
-"""Upper bounds of the lengths of x and of y."""
 
 
 class Lengths(NamedTuple):
@@ -32,9 +30,7 @@ class Lengths(NamedTuple):
     assumed: np.ndarray
 
 
-def lengths_of(
-    v: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray
-) -> Lengths:
+def lengths_of(v: np.ndarray, bounds: Pair, intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray) -> Lengths:
     """The lengths of a vector's entries.
 
     Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
@@ -71,7 +67,7 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
     return np.ma.median(np.ma.array(distances, mask=~told), axis=0).filled(0.0)
 
 
-def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None = None) -> tuple[Lengths, Lengths]:
+def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Pair | None = None) -> tuple[Lengths, Lengths]:
     """Lengths of x and y at a point in the user's units.
 
     `most`: upper bounds of those of x and y where the sets give none; None: no such bounds. Where matrices do not fit,
@@ -107,7 +103,7 @@ class _Seen:
         """What other functions say of x."""
         return self._lasting(lambda slopes: self._intrinsic(slopes)[: self._x.size], of_x=True)
 
-    def lengths_of_y(self, of_x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lengths_of_y(self, of_x: np.ndarray) -> Pair:
         """Lengths of y, and upper bounds of them, where x moves by its lengths."""
         nx = self._x.size
 
@@ -204,7 +200,7 @@ def _own_curvature(slopes: np.ndarray) -> np.ndarray:
     return found
 
 
-def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
+def units_at(programs: Programs, lengths: np.ndarray, points: list[Pair]) -> Units:
     """Units from given lengths of (x, y); those of values come from points in the user's units.
 
     Where matrices do not fit, typical second derivatives of G, and gradients of rows, are of order one in them.
@@ -247,7 +243,7 @@ def _typical(sizes: np.ndarray) -> np.ndarray:
     return np.asarray(np.quantile(told, 0.25) if told.size else 1.0)
 
 
-def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
+def _row_sizes(tables: list[Pair], lengths: np.ndarray, nx: int) -> np.ndarray:
     """What every row changes over the lengths of all but the first nx entries, or else of these, or else its value."""
     of_y = np.array([_norms(slopes[:, nx:] * lengths[nx:]) for _, slopes in tables])
     of_x = np.array([_norms(slopes[:, :nx] * lengths[:nx]) for _, slopes in tables])

@@ -15,11 +15,11 @@ from hierax._base.constants import SHOWN_TOLERANCE as SHOWN_TOLERANCE
 from hierax._base.text import entries
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
-from hierax._engine.lengths import Most, lengths_at, units_at
+from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.linear import SAME, Matrices, Stop
+from hierax._lower.linear import SAME, Matrices, Pair, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers, Rows
 
@@ -83,7 +83,7 @@ class Inspection:
     """A setting's point in units."""
 
     def __init__(
-        self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
+        self, setting: Float64Problem, seed: int, stop: Stop, most: Pair | None, hand: HandMade | None
     ) -> None:
         """`most`: lengths of x and y that the user knows; `hand`: the problem by hand."""
         self.setting, self.seed, self.stop = setting, seed, stop
