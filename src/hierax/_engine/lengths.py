@@ -64,7 +64,8 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
     told = np.isfinite(distances) & (distances > 0)
-    return np.ma.median(np.ma.array(distances, mask=~told), axis=0).filled(0.0)
+    medians = np.ma.median(np.ma.array(distances, mask=~told), axis=0)  # type: ignore[no-untyped-call]
+    return medians.filled(0.0)
 
 
 def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Pair | None = None) -> tuple[Lengths, Lengths]:
