@@ -306,11 +306,12 @@ class Chunk(NamedTuple):
         shapes = jax.eval_shape(self._closed, runs)[1]
         blank = jax.tree.map(lambda a: jnp.zeros((MAX_CHUNK_RECORDS, *a.shape), a.dtype), shapes)
         undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._drawn, runs))
-        carry, table, _, written = jax.lax.while_loop(
-            lambda state: (state[2] <= self.orders.rows) & _some_running(state[0].runs),
-            self._segment,
-            (Carry(runs, undrawn, zero), blank, zero, zero),
-        )
+
+        def going(state: tuple[Carry, Record, Array, Array]) -> Bool[Array, ""]:
+            return (state[2] <= self.orders.rows) & _some_running(state[0].runs)
+
+        begin = Carry(runs, undrawn, zero), blank, zero, zero
+        carry, table, _, written = jax.lax.while_loop(going, self._segment, begin)
         return carry.runs, table, written
 
     @property

@@ -449,10 +449,8 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     """The parts of a call by name; `asked`: the method, None for that of the state to go on from."""
     problem, (x, y) = prepared.problem, prepared.one_start()
     batches = {"upper": (prepared.few("zeta"),), "lower": (prepared.few("xi"),)}
-    found = {
-        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ())))
-        for name in FUNCTIONS
-    }
+    signatures = {name: (x, y, *batches.get(name, ())) for name in FUNCTIONS}
+    found = {f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), at) for name, at in signatures.items()}
     found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)

@@ -25,6 +25,7 @@ STATED = """\
 min over x in [0,3] of F(x, y*(x)),  y*(x) = argmin (y - 2x)^2  s.t.  y <= x
 F(x, y*(x)) has four local minimisers. hx.solve(problem, {x0:g}, {y0:g}) is called, no setting is given.
 """
+NEW = "The file to write; it must not be there yet."
 POINTS = "Segments around y0, sampled for convexity; half as many more cover Y."
 FOLDERS = "Folders that `hierax solve --out` wrote."
 PAGE = "The page; unset: DIR/report.html, or report.html here for several runs."
@@ -34,9 +35,7 @@ NEXT = (
 )
 
 
-def new_problem(
-    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write; it must not be there yet.")],
-) -> None:
+def new_problem(file: Annotated[Path, typer.Argument(metavar="FILE.py", help=NEW)]) -> None:
     """Write a commented problem to begin with, which can be solved as it is."""  # template.py of this folder
     if file.suffix != ".py":
         raise InputError(f"{file}: needs a name that ends in .py, for example problem.py.")
