@@ -1,0 +1,66 @@
+"""hierax in `hierax bench race`: `hx.solve` with nothing set."""
+
+import logging
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hierax as hx
+from hierax_lab.bench.race_statements import STATEMENTS, Data, Words
+
+WORDS = Words(jnp.exp, jnp.dot, jax.nn.softplus, jax.nn.softmax)
+
+
+class _Numbers:
+    """The numbers of a problem as JAX's arrays, in the precision of x."""
+
+    def __init__(self, numbers: Data, dtype: Any) -> None:
+        self._numbers, self._dtype = numbers, dtype
+
+    def __getitem__(self, name: str) -> jax.Array:
+        return jnp.asarray(self._numbers[name], self._dtype)
+
+
+def problem(name: str, d: Data) -> hx.Problem:
+    """The problem as hierax gets it."""
+    statement = STATEMENTS[name]
+
+    def of(function: Any) -> Any:
+        return lambda x, y, *_: function(x, y, _Numbers(d, x.dtype), WORDS)
+
+    return hx.Problem(
+        upper=of(statement.upper),
+        lower=of(statement.lower),
+        constraints=None if statement.rows is None else of(statement.rows),
+        equalities=None if statement.equal is None else of(statement.equal),
+        x_set=hx.Box(*statement.box(d)),
+        y_set=hx.NonNegative() if statement.y_low == 0.0 else None,
+    )
+
+
+def solve(name: str, d: Data) -> tuple[np.ndarray, dict[str, Any]]:
+    """The x found; status, and when a point as good was first held (CPU seconds), by the rule of `sol.counts`."""
+    logging.getLogger("hierax").setLevel(logging.ERROR)
+    seen: list[tuple[float, float, float]] = []
+
+    def watch(info: hx.Info) -> None:
+        seen.append((time.process_time(), info.record["upper"], info.record["violation"]))
+
+    found = hx.solve(problem(name, d), *STATEMENTS[name].starts(d), callback=watch, throw=False, progress=False)
+    ended = time.process_time()
+    certified = found.status.ok and found.certificate.verdict(found.tol) == "yes"
+    low = found.value + found.tol * (1 + abs(found.value))
+    held = next((at for at, upper, beyond in seen if beyond <= found.tol and upper <= low), ended)
+    counts = found.counts
+    return np.asarray(found.x, float), {
+        "status": found.status.name,
+        "certified": certified,
+        "held_at": held if certified else None,
+        "points": len(seen),
+        "evaluations": counts.evaluations,
+        "evaluations_to_answer": counts.evaluations_to_answer,
+        "log": list(found.log),
+    }
