@@ -31,14 +31,11 @@ def problem(name: str, d: Data) -> hx.Problem:
     def of(function: Any) -> Any:
         return lambda x, y, *_: function(x, y, _Numbers(d, x.dtype), WORDS)
 
-    return hx.Problem(
-        upper=of(statement.upper),
-        lower=of(statement.lower),
-        constraints=None if statement.rows is None else of(statement.rows),
-        equalities=None if statement.equal is None else of(statement.equal),
-        x_set=hx.Box(*statement.box(d)),
-        y_set=hx.NonNegative() if statement.y_low == 0.0 else None,
-    )
+    functions = {"constraints": statement.rows, "equalities": statement.equal}
+    stated = {role: of(function) for role, function in functions.items() if function is not None}
+    y_set = hx.NonNegative() if statement.y_low == 0.0 else hx.Free()
+    box = hx.Box(*statement.box(d))
+    return hx.Problem(of(statement.upper), of(statement.lower), x_set=box, y_set=y_set, **stated)
 
 
 def solve(name: str, d: Data) -> tuple[np.ndarray, dict[str, Any]]:

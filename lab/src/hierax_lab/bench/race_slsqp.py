@@ -1,7 +1,5 @@
 """SLSQP in `hierax bench race`: SciPy's, on the relaxed KKT form of `medium_kkt`, where that is small enough."""
 
-import dataclasses
-
 import numpy as np
 
 from hierax_lab.bench.medium_case import Bounds, Functions, MediumCase
@@ -16,8 +14,6 @@ NOT_QUADRATIC = ("group logistic", "tolls", "hyper-cleaning")  # the lower objec
 def case(name: str, d: Data) -> MediumCase:
     """The problem as the solvers of `hierax bench medium` know it."""
     stated, statement = problem(name, d), STATEMENTS[name]
-    if stated.constraints is None:
-        stated = dataclasses.replace(stated, constraints=lambda x, y: None)
     x0, y0 = statement.starts(d)
     low = Bounds(np.full(y0.size, statement.y_low), np.full(y0.size, np.inf))
     kinds = {"quadratic_rows": name in QUADRATIC_ROWS, "quadratic": name not in NOT_QUADRATIC}
