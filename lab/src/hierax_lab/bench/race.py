@@ -58,7 +58,7 @@ def measure(problem: str, solver: str, folder: Path, python: str) -> list[dict[s
         return [{"not_run": str(error)}]
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     if "not_run" in rows[0]:
-        return rows[:1]
+        return [{"not_run": rows[0]["not_run"]}]
     for row, file in zip(rows, files, strict=True):
         numbers = dict(np.load(file))
         phi, x = race_by_hand.BY_HAND[problem](numbers), np.clip(row["x"], *STATEMENTS[problem].box(numbers))
