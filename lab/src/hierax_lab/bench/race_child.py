@@ -24,8 +24,8 @@ def main(solver: str, problem: str, *files: str) -> None:
         began += time.process_time() - reading
         x, facts = importlib.import_module(f"hierax_lab.bench.{SOLVERS[solver]}").solve(problem, numbers)
         row = {"seconds": time.process_time() - began, "x": x.tolist(), **facts}
-        if "held_at" in row:
-            row["held"] = None if row["held_at"] is None else row["held_at"] - began
+        if "points" in row:
+            row["points"] = [(at - began, upper) for at, upper in row["points"]]
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
         began = time.process_time()

@@ -39,7 +39,7 @@ def problem(name: str, d: Data) -> hx.Problem:
 
 
 def solve(name: str, d: Data) -> tuple[np.ndarray, dict[str, Any]]:
-    """The x found; status, and when a point as good was first held (CPU seconds), by the rule of `sol.counts`."""
+    """The x found; status, and which feasible points were held when (CPU seconds of the process), with F."""
     logging.getLogger("hierax").setLevel(logging.ERROR)
     seen: list[tuple[float, float, float]] = []
 
@@ -49,15 +49,13 @@ def solve(name: str, d: Data) -> tuple[np.ndarray, dict[str, Any]]:
     found = hx.solve(problem(name, d), *STATEMENTS[name].starts(d), callback=watch, throw=False, progress=False)
     ended = time.process_time()
     certified = found.status.ok and found.certificate.verdict(found.tol) == "yes"
-    low = found.value + found.tol * (1 + abs(found.value))
-    held = next((at for at, upper, beyond in seen if beyond <= found.tol and upper <= low), ended)
-    counts = found.counts
+    points = [(at, upper) for at, upper, beyond in seen if beyond <= found.tol] + [(ended, found.value)]
     return np.asarray(found.x, float), {
         "status": found.status.name,
         "certified": certified,
-        "held_at": held if certified else None,
-        "points": len(seen),
-        "evaluations": counts.evaluations,
-        "evaluations_to_answer": counts.evaluations_to_answer,
+        "tol": found.tol,
+        "points": points if certified else [],
+        "evaluations": found.counts.evaluations,
+        "evaluations_to_answer": found.counts.evaluations_to_answer,
         "log": list(found.log),
     }
