@@ -63,13 +63,12 @@ def _matrix(arrays: Arrays, name: str, shape: tuple[int, int]) -> np.ndarray:
     return matrix
 
 
-def _case(arrays: Arrays, problem: Problem, low: np.ndarray, high: np.ndarray, **kinds: object) -> MediumCase:
-    known = {"best": float(arrays["best"]), "published": True, "least_share": LEAST_SHARE}
-    return MediumCase(problem, problem, arrays["x0"], arrays["y0"], Bounds(low, high), _free(arrays), **(known | kinds))
-
-
-def _free(arrays: Arrays) -> Bounds:
-    return Bounds.free(arrays["y0"].size)
+def _case(arrays: Arrays, problem: Problem, low: np.ndarray, high: np.ndarray, y_low: float = -np.inf) -> MediumCase:
+    """The problem with its start, its bounds and what is published; y is bounded from below or not at all."""
+    x0, y0, m = arrays["x0"], arrays["y0"], arrays["y0"].size
+    bounds = Bounds(low, high), Bounds(np.full(m, y_low), np.full(m, np.inf))
+    known = float(arrays["best"])
+    return MediumCase(problem, problem, x0, y0, *bounds, best=known, published=True, least_share=LEAST_SHARE)
 
 
 def _membrane(arrays: Arrays) -> MediumCase:
@@ -151,9 +150,8 @@ def _inverse_portfolio(arrays: Arrays) -> MediumCase:
         x_set=NonNegative(),
         y_set=NonNegative(),
     )
-    n, m = arrays["x0"].size, arrays["y0"].size
-    low = Bounds(np.zeros(m), np.full(m, np.inf))
-    return dataclasses.replace(_case(arrays, problem, np.zeros(n), np.full(n, np.inf)), y_bounds=low)
+    n = arrays["x0"].size
+    return _case(arrays, problem, np.zeros(n), np.full(n, np.inf), y_low=0.0)
 
 
 def _disc(arrays: Arrays) -> MediumCase:
@@ -170,7 +168,7 @@ def _disc(arrays: Arrays) -> MediumCase:
         upper_constraints=lambda x, y: sides(y),
         x_set=Box(arrays["x_lo"], arrays["x_hi"]),
     )
-    return _case(arrays, problem, arrays["x_lo"], arrays["x_hi"], quadratic_rows=True)
+    return dataclasses.replace(_case(arrays, problem, arrays["x_lo"], arrays["x_hi"]), quadratic_rows=True)
 
 
 def _tolls(arrays: Arrays) -> MediumCase:
@@ -204,9 +202,8 @@ def _tolls(arrays: Arrays) -> MediumCase:
 
     box = arrays["x_lo"], arrays["x_hi"]
     problem = Problem(upper, lower, equalities=balance, x_set=Box(*box), y_set=NonNegative())
-    low, network = Bounds(np.zeros(col.max() + 1), np.full(col.max() + 1, np.inf)), Network(arrays)
-    known = {"quadratic": False, "lower_solution": network.flows, "phi": network.phi}
-    return dataclasses.replace(_case(arrays, problem, *box, **known), y_bounds=low)
+    case, network = _case(arrays, problem, *box, y_low=0.0), Network(arrays)
+    return dataclasses.replace(case, quadratic=False, lower_solution=network.flows, phi=network.phi)
 
 
 class Network:

@@ -86,12 +86,13 @@ def solved(row: Record, best: float) -> bool:
         part = share(row, best)
         return part is not None and part >= MIN_SHARE
     tolerance = PUBLISHED if row["published"] else SOLVED
-    if row.get("least_share") is not None:
+    least = row.get("least_share")
+    if least is not None:
         part, tolerance = share(row, best), SOLVED
         if row["violation"] > FEASIBLE:
             return False
         if part is not None:
-            return bool(part >= row["least_share"] and row["gap"] <= row["gap_allowed"])
+            return bool(part >= least and row["gap"] <= row["gap_allowed"])
     return bool(row["upper"] - best <= tolerance * (1 + abs(best)) and row["gap"] <= row["gap_allowed"])
 
 

@@ -6,6 +6,7 @@ program below. NumPy and SciPy alone.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -35,16 +36,17 @@ class QP:
         """The solution and the multipliers."""
         free = -self.inverse @ c
         slack = b - self.rows @ free
-        multipliers = None if self.held is None else self._active(slack)
+        multipliers = self._active(slack, self.held)
         if multipliers is None:
-            self.held = self._interior(slack)
-            multipliers = self._active(slack)
-            if multipliers is None:
-                raise ArithmeticError("a quadratic program was not solved")
+            multipliers = self._active(slack, self._interior(slack))
+        if multipliers is None:
+            raise ArithmeticError("a quadratic program was not solved")
         return free - self.turned.T @ multipliers, multipliers
 
-    def _active(self, slack: Array) -> Array | None:
-        held = self.held
+    def _active(self, slack: Array, held: Array | None) -> Array | None:
+        """The multipliers, from a guess of the rows held; None: there is none, or it does not get right."""
+        if held is None:
+            return None
         for _ in range(30):
             multipliers = np.zeros(len(slack))
             try:
@@ -55,42 +57,41 @@ class QP:
             left = slack + self.products @ multipliers
             right = np.where(held, multipliers > 0, left < -1e-12 * (1 + np.abs(slack)))
             right[: self.equal] = True
-            self.held, before = right, held
-            if np.array_equal(right, before):
+            if np.array_equal(right, held):
+                self.held = right
                 return multipliers
             held = right
         return None
 
     def _interior(self, slack: Array) -> Array:
-        """Which rows are active, by Mehrotra's method on 0 <= slack + K m, complementary to m >= 0."""
+        """Which rows are active, by Mehrotra's method on s = slack + K m >= 0, m >= 0, s m = 0; equations: s = 0."""
         k, free = self.products, np.arange(len(slack)) < self.equal
-        m = np.where(free, 0.0, 1.0)
-        s = np.where(free, 1.0, np.maximum(slack + k @ m, 1.0))
+        m, one = np.where(free, 0.0, 1.0), np.where(free, 1.0, 0.0)
+        s = np.where(free, 0.0, np.maximum(slack + k @ m, 1.0))
         for _ in range(60):
-            off = np.where(free, 0.0, s) - slack - k @ m
-            gap = np.where(free, 0.0, s * m)
+            off, gap = s - slack - k @ m, s * m
             if gap.max() + np.abs(off).max() < 1e-10 * (1 + np.abs(slack).max()):
                 break
-            matrix = k + np.diag(np.where(free, 1e-14, s / np.where(free, 1.0, m)))
-            factor = cho_factor(matrix + 1e-13 * np.trace(k) / len(k) * np.eye(len(k)))
-            for centre in (0.0, None):
-                if centre is None:  # the corrector
-                    share = (gap + np.where(free, 0, step * ds * m + step * s * dm + step**2 * ds * dm)).sum()
-                    centre = min(1.0, (share / gap.sum()) ** 3) * gap.sum() / (~free).sum()
-                    extra = np.where(free, 0.0, (ds * dm - centre) / np.where(free, 1.0, m))
-                else:
-                    extra = 0.0
-                dm = cho_solve(factor, off - np.where(free, 0.0, s) - extra)
-                ds = np.where(free, 0.0, -s - extra - s * dm / np.where(free, 1.0, m))
-                ratios = np.concatenate([-dm[~free] / m[~free], -ds[~free] / s[~free]])
-                step = min(1.0, 0.99 / max(ratios.max(), 1e-16))
-            m, s = m + step * dm, s + step * ds
+            small = 1e-13 * np.trace(k) / len(k)
+            factor = cho_factor(k + np.diag(np.where(free, 1e-14, s / (m + one)) + small))
+
+            def step(extra: Array, off: Array = off, factor: Any = factor, s: Array = s, m: Array = m) -> Any:
+                dm = cho_solve(factor, off - s - extra)
+                ds = np.where(free, 0.0, -s - extra - s * dm / (m + one))
+                ratio = max((-dm / (m + one))[~free].max(), (-ds / (s + one))[~free].max(), 1e-16)
+                return dm, ds, min(1.0, 0.99 / ratio)
+
+            dm, ds, length = step(np.zeros(len(m)))
+            share = ((s + length * ds) * (m + length * dm))[~free].sum() / gap.sum()
+            centre = min(1.0, share**3) * gap.sum() / (~free).sum()
+            dm, ds, length = step(np.where(free, 0.0, (ds * dm - centre) / (m + one)))
+            m, s = m + length * dm, s + length * ds
         return free | (m > s)
 
     def adjoint(self, gradient: Array) -> tuple[Array, Array]:
         """(p, q) with Hp + A_held'q = -gradient, A_held p = 0; dF/dx is p'dL_y/dx + q'd(A_held y - b_held)/dx."""
-        q = np.zeros(len(self.rows))
-        q[self.held] = cho_solve(self.factor, -self.turned[self.held] @ gradient) if self.held.any() else 0.0
+        q, held = np.zeros(len(self.rows)), self.held
+        q[held] = cho_solve(self.factor, -self.turned[held] @ gradient)
         return -self.inverse @ gradient - self.turned.T @ q, q
 
 

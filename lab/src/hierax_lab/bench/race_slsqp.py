@@ -16,8 +16,8 @@ def case(name: str, d: Data) -> MediumCase:
     stated, statement = problem(name, d), STATEMENTS[name]
     x0, y0 = statement.starts(d)
     low = Bounds(np.full(y0.size, statement.y_low), np.full(y0.size, np.inf))
-    kinds = {"quadratic_rows": name in QUADRATIC_ROWS, "quadratic": name not in NOT_QUADRATIC}
-    return MediumCase(stated, stated, x0, y0, Bounds(*statement.box(d)), low, **kinds)
+    box, curved, quadratic = Bounds(*statement.box(d)), name in QUADRATIC_ROWS, name not in NOT_QUADRATIC
+    return MediumCase(stated, stated, x0, y0, box, low, quadratic_rows=curved, quadratic=quadratic)
 
 
 def solve(name: str, d: Data) -> tuple[np.ndarray, dict[str, object]]:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hierax_lab.bench import external, medium
-from hierax_lab.bench.medium_problems import MACMPEC, OWN, QPECS
+from hierax_lab.bench import external, macmpec, medium
+from hierax_lab.bench.medium_problems import OWN, QPECS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
 
 MEDIUM = {
     "qpec": list(QPECS),
     "portfolio": [name for name in OWN if name.startswith("portfolio")],
-    "macmpec": MACMPEC,
+    "macmpec": macmpec.NAMES,
 }
 SECONDS = {"macmpec": 60.0}  # limit of every run, where a suite has one
 PROBLEMS: dict[str, list[str]] = {**external.NAMES, **MEDIUM}
