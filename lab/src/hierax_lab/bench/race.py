@@ -64,9 +64,9 @@ def measure(problem: str, solver: str, folder: Path, python: str) -> list[dict[s
         return [{"not_run": rows[0]["not_run"]}]
     for row, file in zip(rows, files, strict=True):
         numbers = dict(np.load(file))
-        phi, x = race_by_hand.BY_HAND[problem](numbers), np.clip(row["x"], *STATEMENTS[problem].box(numbers))
-        row["value"] = phi(x)[0]
-        row["outside"] = float(np.abs(x - row["x"]).max())
+        phi, found = race_by_hand.BY_HAND[problem](numbers), np.array(row.pop("x"))
+        x = np.clip(found, *STATEMENTS[problem].box(numbers))
+        row |= {"value": phi(x)[0], "outside": float(np.abs(x - found).max())}
     return rows
 
 
@@ -126,6 +126,11 @@ def held(row: dict[str, Any], value: float | None = None) -> float:
     good = row["value"] if value is None else value
     tol = row["tol"] if value is None else AS_GOOD
     return min((at for at, upper in row["points"] if upper <= good + tol * (1 + abs(good))), default=math.inf)
+
+
+def shown(value: float, digits: int) -> str:
+    """A number for a table; "-" where there is none."""
+    return f"{value:.{digits}f}" if value < math.inf else "-"
 
 
 def lines_by_hand(problem: str) -> tuple[int, int]:
@@ -205,10 +210,8 @@ def _cells(rows: Rows, name: str) -> list[str]:
     return [
         f"{hand_cold['seconds']:.2f}",
         f"{hand['seconds']:.3f}",
-        f"{held(cold):.2f}",
-        f"{held(warm):.2f}",
-        f"{one.first_warm:.1f}",
-        f"{one.equal_warm:.1f}",
+        *(shown(value, 2) for value in (held(cold), held(warm))),
+        *(shown(value, 1) for value in (one.first_warm, one.equal_warm)),
         f"{cold['seconds']:.1f}",
         f"{warm['seconds']:.2f}",
         f"{one.call_warm:.0f}",
