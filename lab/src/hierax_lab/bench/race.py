@@ -98,7 +98,7 @@ def run(
                 console.print(f"{name}, {solver}: {told or found[0]['not_run']}", style="dim", highlight=False)
     console.print(_table(rows, names))
     console.print(_outside_table(rows, names))
-    draw_or_say(lambda: _draw(rows, out / "race.png"), console.print)
+    draw_or_say(lambda: _draw(rows, out / "race.png"), console.out)
     if page is not None:
         write_page(rows, page)
     if set(names) != set(NAMES) or not {"by hand", "hierax"} <= set(solvers):
@@ -313,7 +313,10 @@ install `lab/requirements-ipopt.lock` into an environment of its own and give it
 def write_page(rows: Rows, page: Path) -> None:
     """Write the page from the results."""
     names = _made(rows, NAMES, "by hand", "hierax")
-    lines = [HEAD, *_markdown(HEADINGS, {name: _cells(rows, name) for name in names})]
+    warm = [rows[f"{name}, hierax"][1] for name in names]
+    shares = [row["seconds"] / row["wall"] for row in warm if row.get("wall")]
+    busy = f"Here a call had {100 * np.median(shares):.0f} % of a core (median, warm).\n" if shares else ""
+    lines = [HEAD + busy, *_markdown(HEADINGS, {name: _cells(rows, name) for name in names})]
     if names == NAMES:
         judged = {text: [measured, "met" if met else "not met"] for text, measured, met in targets(rows)}
         lines += ["", "## Targets", "", *_markdown(("measured", ""), judged)]

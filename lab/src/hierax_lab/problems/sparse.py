@@ -52,6 +52,9 @@ def chain(n: int = 1000, controls: int = 5, seed: int = 0) -> Example:
         >>> example = chain(50)
         >>> example.y0.shape, example.solutions[0].upper
         ((50,), 0.0)
+
+    References:
+        docs/benchmarks/cost.md (whole calls)
     """
     rng = np.random.default_rng(seed)
     steps = sparse.diags([-np.ones(n), np.ones(n - 1)], [0, 1], shape=(n - 1, n), format="csr")
@@ -103,6 +106,9 @@ def membrane(side: int = 30, controls: int = 4, seed: int = 0) -> Example:
         >>> from hierax_lab.problems import membrane
         >>> membrane(8).y0.shape
         (8, 8)
+
+    References:
+        docs/benchmarks/cost.md (whole calls)
     """
     rng, n = np.random.default_rng(seed), side**2
     edges = sparse.diags([np.ones(side), -np.ones(side)], [0, -1], shape=(side + 1, side), format="csr")
@@ -154,6 +160,9 @@ def flows(side: int = 6, goods: int = 6, controls: int = 4, seed: int = 0) -> Ex
         >>> from hierax_lab.problems import flows
         >>> flows(3, goods=2).y0.shape
         (2, 24)
+
+    References:
+        docs/benchmarks/cost.md (whole calls)
     """
     rng, nodes = np.random.default_rng(seed), np.arange(side**2).reshape(side, side)
     pairs = [(nodes[:, :-1], nodes[:, 1:]), (nodes[:-1], nodes[1:])]
