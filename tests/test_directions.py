@@ -15,7 +15,7 @@ import hierax as hx
 from hierax._math.psi import Point, PsiGradient
 from hierax._math.spectrum import Curvature
 from hierax._methods.salvf_settings import filled
-from hierax.extend import Rows
+from hierax.extend import Rows, StepInfo
 
 MULTIPLIER = hx.Multipliers(None, None, None)
 
@@ -43,10 +43,14 @@ NOISE = np.random.default_rng(0).standard_normal((4, 2))
 ALPHA = [0.02, 0.015, 0.012, 0.01]
 
 
+def info(step, alpha):
+    return StepInfo(jnp.asarray(step), jnp.asarray(alpha), jnp.asarray(5.0))
+
+
 def storm_path(storm):
     memory, found, betas = storm.init(PATH[0]), [], []
     for point, noise, alpha in zip(PATH, NOISE, ALPHA, strict=True):
-        d, memory = storm.direction(batch_gradient(noise), point, memory, jnp.asarray(alpha), jnp.asarray(5.0))
+        d, memory = storm.direction(batch_gradient(noise), point, memory, info(len(found), alpha))
         found.append((float(d.x), float(d.y), float(d.z.inequalities)))
         betas.append(float(memory.beta))
     return np.array(found), np.array(betas)
@@ -54,7 +58,7 @@ def storm_path(storm):
 
 def test_plain_is_the_gradient():
     gradient = batch_gradient(NOISE[0])
-    d, memory = hx.Plain().direction(gradient, PATH[1], hx.Plain().init(PATH[1]), jnp.asarray(0.1), jnp.asarray(5.0))
+    d, memory = hx.Plain().direction(gradient, PATH[1], hx.Plain().init(PATH[1]), info(0, 0.1))
     assert memory is None
     assert d == gradient(PATH[1])
 
@@ -92,7 +96,7 @@ def test_old_gradient_uses_the_old_nu():
     storm = hx.Storm(unit=jnp.asarray(1.0))
     memory = storm.init(PATH[0])
     for point in PATH[:3]:
-        _, memory = storm.direction(spy, point, memory, jnp.asarray(0.01), jnp.asarray(5.0))
+        _, memory = storm.direction(spy, point, memory, info(0, 0.01))
     assert seen == [0.0, 0.0, 1.0, 0.0, 3.0, 1.0]
 
 
@@ -103,11 +107,22 @@ def test_printed_schedule_and_constant_beta():
     np.testing.assert_allclose(betas, 0.3)
 
 
+def test_beta_as_a_sequence():
+    """beta_{k+1} is what step k leaves behind; an array holds its last entry from there on."""
+    betas = [1.0, 0.9, 0.0, 0.4]
+    np.testing.assert_allclose(storm_path(hx.Storm(beta=np.array(betas)))[1], [0.9, 0.0, 0.4, 0.4])
+    found, of_k = storm_path(hx.Storm(beta=lambda k: 1 / (1 + k)))
+    np.testing.assert_allclose(of_k, [1 / 2, 1 / 3, 1 / 4, 1 / 5], rtol=1e-6)
+    plain = [batch_gradient(noise)(point) for point, noise in zip(PATH, NOISE, strict=True)]
+    np.testing.assert_array_equal(storm_path(hx.Storm(beta=np.ones(4)))[0][:, 0], [float(g.x) for g in plain])
+    assert not np.allclose(found[:, 0], [float(g.x) for g in plain])
+
+
 def test_beta_of_the_printed_schedule_starts_at_one():
     ones = Curvature(*[jnp.asarray(1.0)] * len(Curvature._fields))
     method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"), steps=hx.Steps(y=0.05), batch_zeta=1, batch_xi=1)
     storm = filled(method, ones, hx.Multipliers(None, None, None), jnp.ones(()), jnp.dtype(float)).direction
-    np.testing.assert_allclose(storm.next_beta(jnp.asarray(0.05), jnp.asarray(1.0)), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(storm.next_beta(info(0, 0.05)), 1.0, rtol=1e-12)
 
 
 def test_printed_schedule_warns():

@@ -89,7 +89,8 @@ GROUPS = (
                 "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken LowerSolution Rows "
                 "Faces SOLVED INACCURATE INFEASIBLE UNBOUNDED project all_constraints violation gradient_mapping "
                 "init_rule apply_rule step_metrics batch_costs no_multipliers as_arrays fetch whole METHODS "
-                "first_state psi_stationarity interruptible Interrupt die_when_terminated forget_programs lazy",
+                "AbstractDirection StepInfo first_state psi_stationarity interruptible Interrupt die_when_terminated "
+                "forget_programs lazy",
             ),
         ),
     ),

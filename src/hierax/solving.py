@@ -66,8 +66,9 @@ def solve(
             then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
         callback: called as `callback(info)` at every record; returning True stops the run.
-        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper; None: "tail" where
-            anything is sampled, else "last".
+        output: "last" iterate, "tail" average, "best" record, or u^R with Prob(R = k) ~ alpha_k: "random", k from 0 to
+            K - 1 (the paper's eq. 2.13), or "random_after", u^(R+1) (its Corollary C.3); None: "tail" where anything is
+            sampled, else "last".
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
             line every 5 seconds; None: the bar on a terminal, else a line every 10 seconds; False: nothing. The logger
             "hierax" gets a line every 10 seconds.

@@ -477,7 +477,7 @@ def upper_curvature(at: Curvature) -> Scalar:
 
 
 def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
-    """Every number of a tree of settings as an array: with many starts they get an axis.
+    """Every number of a tree of settings as an array: with many starts they get an axis. Functions stay what they are.
 
     Args:
         tree: settings, for example a method.
@@ -489,7 +489,7 @@ def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
         >>> hx.extend.as_arrays({"c": 2.0}, np.dtype("float32"))["c"].dtype
         dtype('float32')
     """
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype) if eqx.is_array_like(a) else a, tree)
 
 
 def with_defaults(module: M, dtype: jnp.dtype, **defaults: Number) -> M:
@@ -547,6 +547,16 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
         docs/guides/own-method.md
     """
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
+
+
+def rows_like(problem: Problem, x: PyTree, y: PyTree, z: PyTree, name: str) -> Rows:
+    """Multipliers of the lower level as a user gives them: shaped like the constraints, or `Multipliers`, as rows."""
+    rows, given = problem.rows(x, y), Rows(*z[:2]) if isinstance(z, Multipliers | Rows) else Rows(z, None)
+    try:
+        return jax.tree.map(lambda row, a: jnp.broadcast_to(jnp.asarray(a, row.dtype), row.shape), rows, given)
+    except ValueError as error:
+        shapes = jax.tree.map(jnp.shape, rows)
+        raise InputError(f"{name}: needs numbers shaped like the constraints, here {shapes}.") from error
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ class Call:
             if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
         if self.output is not None and self.output not in get_args(Output):
-            raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
+            raise InputError(f"output={self.output!r}: choose one of {', '.join(map(repr, get_args(Output)))}.")
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.callback is not None and not isinstance(self.callback, Guarded):

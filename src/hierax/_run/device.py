@@ -32,7 +32,7 @@ TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carrie
 CYCLE_MEAN_SHARE = LITTLE  # the mean direction of a cycle is below this part of the single ones
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise
 
-Output = Literal["last", "tail", "best", "random"]
+Output = Literal["last", "tail", "best", "random", "random_after"]
 Spread = Literal["one", "vmap", "map"]
 """How starts share a program: one start, all at once, or one after another."""
 
@@ -203,12 +203,14 @@ def _keep(
         new, k = _answer(problem, method, state), state.step.astype(run.kept_weight.dtype)
         share = (TAIL_POWER + 1) / (k + TAIL_POWER)
         return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
-    if output == "random":
-        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 2.13).
+    if output in ("random", "random_after"):
+        # A one-slot weighted reservoir: step k stays with probability alpha_k / sum of alpha, and with it the iterate
+        # before it (eq. 2.13), or the one after it (Corollary C.3).
         total = run.kept_weight + metrics.weight
         key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
         chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
-        return select(chosen, _answer(problem, method, run.state), run.kept), total
+        drawn = run.state if output == "random" else state
+        return select(chosen, _answer(problem, method, drawn), run.kept), total
     return run.kept, run.kept_weight
 
 

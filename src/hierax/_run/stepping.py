@@ -116,8 +116,8 @@ def _fed(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool
         keys = prepared.bound.run("keys", lambda _, key: start_keys(key, starts), call.seed, static=starts, quick=True)
         fed = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
     for name, feeder in prepared.feeders.items():
-        count = 1 if name == "zeta" else batches.start
-        if form_only or name == "zeta":
+        count = 1 if name == "zeta" else max(1, batches.start)
+        if form_only or name == "zeta" or not batches.start:
             taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
         else:
             taken = feeder.take(count)
