@@ -677,6 +677,7 @@ def step_metrics(
     beyond = violation(all_constraints(problem, new.x, new.y) if values is None else values)
     dtype = dtype_of(new.x, new.y)
     own_y = bool(jax.tree.leaves(taken.d_y))
+    moved_z = () if new.z is None else jax.tree.map(lambda a, b, s: (a - b) / s, new.z, old.z, Rows(*scales[:2]))
 
     return Metrics(
         upper=taken.upper,
@@ -696,4 +697,5 @@ def step_metrics(
         distance=taken.distance,
         weight=jnp.ones((), dtype),
         lower_status=taken.status,
+        step_z=trees.norm(moved_z),
     )

@@ -410,6 +410,12 @@ class SALVF(SALVFSettings):
             limits = {f"first lower step {name}": (first, 2 * able.inner.eta_max)}
         return limits | common.limits_against(self, able, state, ("steps.x", "steps.y"))
 
+    def shown(self, state: SALVFState) -> dict[str, PyTree]:
+        """z, w and lam of a state, in the user's units."""
+        scales = Rows(*self.scales[:2])
+        z, lam = (jax.tree.map(jnp.divide, rows, scales) for rows in (state.point.z, state.lam))
+        return {"z": z, "w": state.w, "lam": lam}
+
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
         return Penalty(

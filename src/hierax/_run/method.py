@@ -179,6 +179,7 @@ class Metrics(NamedTuple):
         distance: how far y is from the lower level's solution, as far as the method knows.
         weight: alpha_k, the weight of this iterate in the paper's random output.
         lower_status: of an exact lower solve; SOLVED where there was none.
+        step_z: distance that z moved, in the user's units; 0 where there is none.
 
     Examples:
         >>> import hierax as hx
@@ -198,6 +199,7 @@ class Metrics(NamedTuple):
     distance: Scalar
     weight: Scalar
     lower_status: Int[Array, ""] | int = 0
+    step_z: Scalar | float = 0.0
 
 
 class Costs(NamedTuple):
@@ -370,6 +372,10 @@ class AbstractMethod(AbstractSolver):
 
     def step_limits(self, problem: Problem, state: PyTree) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
+        return {}
+
+    def shown(self, state: PyTree) -> dict[str, PyTree]:
+        """What a callback sees beside x and y: `z`, `w` and `lam` of `Info`, as far as the method has them."""
         return {}
 
     def psi_penalty(self, state: PyTree) -> Penalty | None:
