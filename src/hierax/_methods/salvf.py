@@ -158,7 +158,7 @@ class SALVF(SALVFSettings):
         batch_xi: samples of xi~ per outer step (the paper's q_k), likewise.
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
-        direction: `Plain()`, `Storm()` (variance reduction), or one of your own (docs/guides/own-method.md).
+        direction: `Plain()`, `Storm()` (variance reduction), or one of your own (docs/guides/own-direction.md).
         control_variate: subtract the inner gradient, noise and error, from the y-gradient; None: where it applies (an
             exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -

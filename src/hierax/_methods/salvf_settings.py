@@ -60,7 +60,7 @@ class StepInfo(NamedTuple):
         0.1
 
     References:
-        docs/guides/own-method.md
+        docs/guides/own-direction.md
     """
 
     step: Array | int
@@ -69,7 +69,7 @@ class StepInfo(NamedTuple):
 
 
 class AbstractDirection(eqx.Module):
-    """From gradients of Psi to the direction of a step; subclass it to add one (`docs/guides/own-method.md`).
+    """From gradients of Psi to the direction of a step; subclass it to add one (`docs/guides/own-direction.md`).
 
         u <- Proj_U(u - alpha_k d_k),     u = (x, y, z)
 
@@ -81,7 +81,7 @@ class AbstractDirection(eqx.Module):
         True
 
     References:
-        docs/guides/own-method.md
+        docs/guides/own-direction.md
     """
 
     gradients_per_step: ClassVar[int] = 1
