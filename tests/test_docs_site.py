@@ -118,8 +118,8 @@ def test_what_a_page_names_is_there(page):
 
 # What pages call the objects that they speak of, other libraries, and ends of file names.
 OBJECTS = {"sol", "sols", "res", "status", "certificate", "certificate_", "error", "method", "problem", "plan"}
-OBJECTS |= {"reference", "steps"}
-LIBRARIES = {"jax", "jnp", "optax", "scipy", "math", "torchopt", "discopt"}
+OBJECTS |= {"reference", "steps", "info"}
+LIBRARIES = {"jax", "jnp", "optax", "scipy", "math", "torchopt", "discopt", "torch"}
 ENDINGS = {"py", "md", "json", "npz", "npy", "txt", "html", "png", "yml", "toml", "tex", "csv", "lock", "tra", "tes"}
 
 

@@ -42,7 +42,10 @@ GROUPS = (
     Group(
         "Judge an answer",
         "Is the point right? Is the problem? What do the theorems ask for?",
-        _of("hierax", "certify Certificate check theory Theory"),
+        _of(
+            "hierax",
+            "certify Certificate check theory Theory psi PsiAt envelope EnvelopeAt dual gradient_errors GradientErrors",
+        ),
     ),
     Group(
         "Methods",

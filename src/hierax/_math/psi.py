@@ -121,6 +121,14 @@ def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
+def saddle_value(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+) -> Scalar:
+    """ell(x, z, w, lam; xi), eq. 2.5b."""
+    away = trees.norm_squared(trees.sub(lam, z))
+    return augmented_lagrangian(problem, x, w, lam, gamma1, xi) - 0.5 * gamma2 * away
+
+
 class Inner(NamedTuple):
     """A point of the lower level that an inner solver gives, or derivatives: w (or th) minimises, lam maximises."""
 
@@ -304,6 +312,13 @@ def violation(values: Multipliers) -> Multipliers:
         docs/methods/salvf.md
     """
     return blockwise(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
+
+
+def psi_value(problem: Problem, point: Point, inner: Inner, weights: Weights, zeta: PyTree, xi: PyTree) -> Scalar:
+    """Psi(x, y, z; zeta, xi) for a given inner point, eq. 2.9."""
+    x, y, z, nu = point
+    gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, *inner, weights.gamma1, weights.gamma2, xi)
+    return problem.upper(x, y, zeta) + weights.c1 * gap + outer_term(all_constraints(problem, x, y), nu, weights.c2)
 
 
 def psi_gradient(

@@ -549,9 +549,11 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
 
 
-def rows_like(problem: Problem, x: PyTree, y: PyTree, z: PyTree, name: str) -> Rows:
-    """Multipliers of the lower level as a user gives them: shaped like the constraints, or `Multipliers`, as rows."""
-    rows, given = problem.rows(x, y), Rows(*z[:2]) if isinstance(z, Multipliers | Rows) else Rows(z, None)
+def rows_like(rows: Rows, z: PyTree, name: str) -> Rows:
+    """Multipliers as a user gives them, one number, a tree shaped like the constraints, or `Multipliers`, as rows."""
+    if isinstance(z, int | float):
+        z = Rows(*(jax.tree.map(lambda _: z, part) for part in rows))
+    given = Rows(*z[:2]) if isinstance(z, Multipliers | Rows) else Rows(z, None)
     try:
         return jax.tree.map(lambda row, a: jnp.broadcast_to(jnp.asarray(a, row.dtype), row.shape), rows, given)
     except ValueError as error:

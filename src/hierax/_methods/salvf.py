@@ -288,7 +288,7 @@ class SALVF(SALVFSettings):
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
         if self.z0 is not None:
-            method = dataclasses.replace(method, z0=common.rows_like(problem, x0, y0, self.z0, "SALVF(z0)"))
+            method = dataclasses.replace(method, z0=common.rows_like(problem.rows(x0, y0), self.z0, "SALVF(z0)"))
         w = jax.tree.map(jnp.multiply, w, units)
         state = first_state(method, start, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)

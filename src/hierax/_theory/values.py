@@ -1,4 +1,4 @@
-"""Psi, the envelope E and the dual function D at a point, exact and sampled, and how far SALVF's estimates are from them.
+"""Psi, E and D at a point, exact and sampled, and how far SALVF's estimates of Psi and its gradient are from them.
 
 The formulas are those of the methods (`hierax._math.psi`), in double precision and on all of the data. Where a row is
 divided by a scale inside of a method, z, lam and what is differentiated by them are in the user's units here.
@@ -6,39 +6,49 @@ divided by a scale inside of a method, z, lam and what is differentiated by them
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, PyTree
 
 from hierax._base import trees
 from hierax._base.constants import FINE, FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, check_setting
-from hierax._base.trees import INFINITE, dtype_of, or_one
+from hierax._base.trees import or_one
 from hierax._compile.configuration import as_answer, doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem
-from hierax._judge.psi import Penalty, saddle_point
+from hierax._judge.psi import Kind, saddle_point
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
-from hierax._math import psi as formulas
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import Inner, Point, PsiGradient, Weights
+from hierax._math.psi import (
+    Inner,
+    Point,
+    Weights,
+    excess,
+    psi_gradient,
+    psi_value,
+    saddle_gradient,
+    saddle_gradient_xw,
+    saddle_value,
+    stationarity,
+)
 from hierax._methods.common import rows_like
-from hierax._methods.salvf import SALVF, first_state, inner_solution, top_of_z
+from hierax._methods.salvf import SALVF, first_state, inner_solution
 from hierax._methods.salvf_settings import is_zero
 from hierax._problem import samples as sampling
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled, with_y_in
-from hierax._problem.samples import FiniteFiles, Tickets
+from hierax._problem.samples import Tickets
 from hierax._run.call import Call
 from hierax._run.prepare import prepare
 from hierax._run.stepping import started
-
-Kind = Literal["value", "envelope", "dual", "given"]
+from hierax._theory.estimates import refuse_files
 
 
 class EnvelopeAt(NamedTuple):
@@ -64,6 +74,7 @@ class EnvelopeAt(NamedTuple):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eqs. 2.2 and 2.5.
+        docs/methods/elements.md
     """
 
     value: float
@@ -100,6 +111,7 @@ class PsiAt(NamedTuple):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eqs. 2.7, 2.9 and 2.10, Corollary 3.1.
+        docs/methods/elements.md
     """
 
     value: float
@@ -144,6 +156,7 @@ class GradientErrors(NamedTuple):
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
             optimization, eq. 2.6, Theorem 3.3, Lemma 3.1.
+        docs/methods/elements.md
     """
 
     delta: float
@@ -214,8 +227,8 @@ def psi(
             optimization, eqs. 2.9, 2.10 and 3.2.
         docs/methods/elements.md
     """
-    made = _Made.of(problem, x, y, z, method, nu, samples, seed, ("c1", "c2", "gamma1", "gamma2"))
-    return made.at(inner, zeta, xi, step)
+    at = _point(problem, x, y, z, method, nu, samples, seed, Weights._fields)
+    return _psi_at(at, inner=inner, zeta=zeta, xi=xi, step=step)
 
 
 def envelope(
@@ -256,7 +269,8 @@ def envelope(
             optimization, eqs. 2.2 and 2.5, Lemma A.7, Lemma C.1.
         docs/methods/corrections.md (items 1, 2 and 13)
     """
-    return _Made.of(problem, x, y, z, method, 0.0, samples, seed, ("gamma1", "gamma2")).at(inner, None, xi, None).envelope
+    at = _point(problem, x, y, z, method, 0.0, samples, seed, ("gamma1", "gamma2"))
+    return _psi_at(at, inner=inner, xi=xi).envelope
 
 
 def dual(
@@ -294,8 +308,8 @@ def dual(
             optimization, eq. 2.2.
         docs/methods/elements.md
     """
-    made = _Made.of(problem, x, y, z, method, 0.0, samples, seed, ("gamma1",))
-    return made._replace(kind="dual").at(None, None, xi, None).envelope
+    at = _point(problem, x, y, z, method, 0.0, samples, seed, ("gamma1",))
+    return _psi_at(at, dual=True, xi=xi).envelope
 
 
 def gradient_errors(
@@ -337,29 +351,33 @@ def gradient_errors(
         docs/methods/corrections.md (items 28 to 30)
     """
     check_setting("gradient_errors", "draws", draws, COUNT_GIVEN)
-    made = _Made.of(problem, x, y, z, method, 0.0, samples, seed, None)
-    exact, method = made.at(None, None, None, None), doubled_on_host(made.method)
-    saddle = Inner(exact.envelope.w, Rows(*exact.envelope.lam[:2]))
+    at = _point(problem, x, y, z, method, 0.0, samples, seed, None)
+    exact = _psi_at(at)
+    saddle = doubled_on_host((exact.envelope.w, Rows(*exact.envelope.lam[:2])))
 
-    def program(problem: Problem, data: Data, method: SALVF, x: PyTree, y: PyTree, key: Int[Array, ""]) -> PyTree:
-        scales = Rows(*method.scales[:2])
-        own = scaled(with_y_in(problem, method.units), method.scales)
-        z, lam = (jax.tree.map(jnp.multiply, one, scales) for one in (made.penalty.z, saddle.lam))
-        inside, w_star = (jax.tree.map(jnp.divide, one, method.units) for one in (y, saddle.w))
-        state = first_state(method, own, x, inside, z, jax.random.key(key))
-        point, weights = state.point._replace(z=z, nu=jax.tree.map(jnp.zeros_like, state.point.nu)), method.weights
-        state = state._replace(point=point)
+    def program(problem: Problem, data: Data, method: SALVF, x: PyTree, y: PyTree, made: PyTree) -> PyTree:
+        z, (w_star, lam_star), key = made
+        divisors, units = Rows(*method.scales[:2]), method.units
+        own = scaled(with_y_in(problem, units), method.scales)
+        centre = jax.tree.map(jnp.multiply, z, divisors)
+        inside = jax.tree.map(jnp.divide, y, units)
+        state = first_state(dataclasses.replace(method, z0=None), own, x, inside, centre, jax.random.key(key))
+        no_push = jax.tree.map(jnp.zeros_like, state.point.nu)
+        state = state._replace(point=state.point._replace(z=centre, nu=no_push))
+        gammas = method.weights[2:]
         control = method.longest_inner_step if method.control_variate else None
 
-        def one(tickets: Tickets) -> tuple[Array, Scalar, Scalar, Scalar]:
-            found = inner_solution(method, own, state, tickets.inner, jnp.ones_like(weights.c1))[0]
+        def one(tickets: Tickets) -> tuple[PyTree, ...]:
+            solution, _ = inner_solution(method, own, state, tickets.inner, jnp.ones_like(gammas[1]))
+            inner = Inner(solution.w, solution.lam)
             zeta, xi = sampling.fetch(problem.zeta, tickets.zeta), sampling.fetch(problem.xi, tickets.xi)
-            inner = Inner(found.w, found.lam)
-            d = formulas.psi_gradient(own, point, inner, weights, zeta, xi, control)
-            ell = formulas.saddle_value(own, x, z, *inner, weights.gamma1, weights.gamma2, data.xi)
-            off_w = trees.norm_squared(jax.tree.map(lambda a, b, u: u * (a - b), inner.w, w_star, method.units))
-            off_lam = trees.norm_squared(jax.tree.map(lambda a, b, s: (a - b) / s, inner.lam, lam, scales))
-            return _flat(d.x, jax.tree.map(jnp.divide, d.y, method.units), d.z, scales), ell, off_w, off_lam
+            d = psi_gradient(own, state.point, inner, method.weights, zeta, xi, control)
+            w = jax.tree.map(jnp.multiply, inner.w, units)
+            lam = jax.tree.map(jnp.divide, inner.lam, divisors)
+            slopes = d.x, jax.tree.map(jnp.divide, d.y, units), jax.tree.map(jnp.multiply, d.z, divisors)
+            ell = saddle_value(own, x, centre, *inner, *gammas, data.xi)
+            off = trees.norm_squared(trees.sub(w, w_star)), trees.norm_squared(trees.sub(lam, lam_star))
+            return jax.flatten_util.ravel_pytree(slopes)[0], ell, *off
 
         batches = method.batches(problem)
         block = batches.block(problem)
@@ -369,54 +387,121 @@ def gradient_errors(
 
         return sampling.joined(jax.lax.map(of_block, block * jnp.arange(-(-draws // block))))
 
-    found = made.setting.run("gradient errors", program, method, made.setting.x, made.setting.y, seed, static=draws)
+    made = at.z, saddle, np.int64(seed)
+    found = at.setting.run(
+        "errors of the gradient", program, doubled_on_host(at.method), at.setting.x, at.setting.y, made, static=draws
+    )
     gradients, ell, off_w, off_lam = (part[:draws] for part in found)
-    target = np.asarray(_flat(exact.x, exact.y, Rows(*exact.z[:2]), None))
-    mean = gradients.mean(axis=0)
-    away, errors = (np.sum((gradients - middle) ** 2, axis=1) for middle in (mean, target))
-    spread = away * draws / max(1, draws - 1)
-    value, w, lam, variance, square = (_mean(part) for part in (ell - exact.envelope.value, off_w, off_lam, spread, errors))
-    bias = float(np.linalg.norm(mean - target)), float(np.sqrt(variance[0] / draws))
-    return GradientErrors(abs(value[0]), value[1], *w, *lam, *bias, *variance, *square, draws, exact)
+    target = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves((exact.x, exact.y, exact.z))])
+    middle, few = gradients.mean(axis=0), max(1, draws - 1)
+    squares = np.sum((gradients - middle) ** 2, axis=1)
+    delta, *means = map(
+        _mean,
+        (ell - exact.envelope.value, off_w, off_lam, squares * draws / few, np.sum((gradients - target) ** 2, axis=1)),
+    )
+    off_w_mean, off_lam_mean, variance, square = means
+    bias = float(np.linalg.norm(middle - target)), (variance[0] / draws) ** 0.5
+    return GradientErrors(abs(delta[0]), delta[1], *off_w_mean, *off_lam_mean, *bias, *variance, *square, draws, exact)
 
 
-class _Made(NamedTuple):
-    """A problem and a point in double precision, and what Psi is made of there."""
+# -- how it is computed -----------------------------------------------------------------------------------------------
+
+
+class _Point(NamedTuple):
+    """A problem at (x, y), z and nu, in double precision and in the user's units, and the SALVF whose Psi it is."""
 
     setting: Float64Problem
     method: SALVF
-    penalty: Penalty  # in the user's units
-    kind: Kind
+    scales: Multipliers
+    z: Rows
+    nu: Multipliers
 
-    @staticmethod
-    def of(
-        problem: Problem,
-        x: PyTree,
-        y: PyTree,
-        z: PyTree,
-        method: SALVF,
-        nu: PyTree,
-        samples: int,
-        seed: int,
-        needed: tuple[str, ...] | None,
-    ) -> _Made:
-        """`needed`: the numbers that the method must have; where one is unset (None: always) it is filled in."""
-        if not isinstance(method, SALVF):
-            raise InputError(f"method: needs a hx.SALVF, whose Psi it is; got {type(method).__name__}.")
-        refuse_files(problem, "this")
-        setting = Float64Problem.of(problem, x, y, samples, seed)
-        unset = needed is None or any(getattr(method, name) is None for name in needed if not _is_value(method, name))
-        if unset or (method.scales is None and not method.has_units()):
-            filled = started(prepare(problem, x, y), method, Call(seed=seed)).method
-            assert isinstance(filled, SALVF)
-            method = filled
-        shapes = setting.shapes()
-        scales = method.scales or jax.tree.map(lambda row: np.ones(row.shape), shapes)
-        rows, upper = Rows(*shapes[:2]), nu.upper if isinstance(nu, Multipliers) else None
-        centre, pushed = (rows_like(rows, one, name) for one, name in ((z, "z"), (nu, "nu")))
-        upper = jax.tree.map(lambda row: np.zeros(row.shape), shapes.upper) if upper is None else upper
-        exact = _is_value(method, "gamma2")
-        numbers = (0.0 if exact and name == "gamma2" else getattr(method, name) for name in Weights._fields)
-        weights = Weights(*(1.0 if number is None else number for number in numbers))
-        made = Penalty(weights, scales, None, centre, Multipliers(*pushed, upper), top_of_z(method._replace_scales(scales)))
-        return _Made(setting, method, doubled_on_host(made), "value" if exact else "envelope")
+
+def _point(
+    problem: Problem,
+    x: PyTree,
+    y: PyTree,
+    z: PyTree,
+    method: SALVF,
+    nu: PyTree,
+    samples: int,
+    seed: int,
+    needed: tuple[str, ...] | None,
+) -> _Point:
+    """`needed`: numbers that the method must have; where one is unset (None: always) it is filled in as in a run."""
+    if not isinstance(method, SALVF):
+        raise InputError(f"method: needs a hx.SALVF, whose Psi it is; got {type(method).__name__}.")
+    refuse_files(problem, "psi")
+    if needed is None or any(getattr(method, name) is None for name in needed if not _is_exact(method, name)):
+        method = started(prepare(problem, x, y), method, Call(seed=seed)).method  # type: ignore[assignment]
+    setting = Float64Problem.of(problem, x, y, samples, seed)
+    shapes = setting.shapes()
+    rows, given = Rows(*shapes[:2]), nu.upper if isinstance(nu, Multipliers) else None
+    upper = jax.tree.map(lambda row: np.zeros(row.shape), shapes.upper) if given is None else given
+    scales = method.scales or jax.tree.map(lambda row: np.ones(row.shape), shapes)
+    made = scales, rows_like(rows, z, "z"), Multipliers(*rows_like(rows, nu, "nu"), upper)
+    return _Point(setting, method, *doubled_on_host(made))
+
+
+def _is_exact(method: SALVF, name: str) -> bool:
+    """Whether the inner problem is the lower level itself, of which no gamma is asked."""
+    return name.startswith("gamma") and (method.solver is not None or is_zero(method.gamma2))
+
+
+def _psi_at(
+    point: _Point,
+    dual: bool = False,
+    inner: tuple[PyTree, PyTree] | None = None,
+    zeta: PyTree = None,
+    xi: PyTree = None,
+    step: float | None = None,
+) -> PsiAt:
+    setting, method, scales, z, nu = point
+    kind: Kind = "dual" if dual else "value" if _is_exact(method, "gamma2") else "envelope"
+    unset = Weights(1.0, 1.0, 1.0, 0.0 if kind == "value" else 1.0)  # what is not needed
+    given = {name: getattr(method, name) for name in Weights._fields}
+    weights = unset._replace(**{name: number for name, number in given.items() if number is not None})
+    if inner is not None:
+        rows = Rows(*setting.shapes()[:2])
+        inner = Inner(trees.split_variable("w", inner[0])[0], rows_like(rows, inner[1], "inner"))
+    side = None if method.bound is None else method.bound / np.sqrt(max(1, trees.size(z)))
+    top = side if side is None else jax.tree.map(lambda row: np.full(row.shape, side), z)
+    batches = {name: batch for name, batch in (("zeta", zeta), ("xi", xi)) if batch is not None}
+
+    def program(
+        problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, made: PyTree
+    ) -> tuple[PyTree, ...]:
+        weights, scales, z, nu, top, inner, step = made
+        own, divisors, solved = scaled(problem, scales), Rows(*scales[:2]), jnp.array(True)
+        at = Point(x, y, jax.tree.map(jnp.multiply, z, divisors), jax.tree.map(jnp.multiply, nu, scales))
+        gammas = weights.gamma1, weights.gamma2
+        if inner is None:
+            inner, status = saddle_point(own, solver, x, y, at.z, gammas, data.xi, kind)
+            solved = status == SOLVED
+        else:
+            inner = Inner(inner.w, jax.tree.map(jnp.multiply, inner.lam, divisors))
+        d = psi_gradient(own, at, inner, weights, *data)
+        d_x, _ = saddle_gradient_xw(own, x, *inner, weights.gamma1, data.xi)
+        d_z = jax.tree.map(lambda a, b: weights.gamma2 * (a - b), inner.lam, at.z)
+        if kind == "dual":
+            d_z = saddle_gradient(own, x, at.z, *inner, weights.gamma1, jnp.zeros(()), data.xi).lam
+        ell = saddle_value(own, x, at.z, *inner, *gammas, data.xi)
+        d, d_z = d._replace(z=jax.tree.map(jnp.multiply, d.z, divisors)), jax.tree.map(jnp.multiply, d_z, divisors)
+        length = FINE * (1 + trees.norm((x, y, z))) / or_one(trees.norm(d[:3]))
+        still = stationarity(problem, Point(x, y, z, nu), d, jnp.where(step > 0, step, length), top)
+        beyond = 0.5 * trees.norm_squared(excess(problem.rows(x, y)))
+        value = psi_value(own, at, inner, weights, *data)
+        lam = jax.tree.map(jnp.divide, inner.lam, divisors)
+        return value, d.x, d.y, d.z, d_z, ell, d_x, inner.w, lam, solved, d.lower - ell, beyond, still
+
+    made = doubled_on_host((weights, scales, z, nu, top, inner, np.float64(step or 0.0)))
+    setting = setting.on_samples(**batches)
+    found = setting.run("Psi at a point", program, Exact(), setting.x, setting.y, made, static=kind, quick=True)
+    value, x, y, z_slope, e_z, ell, e_x, w, lam, solved, gap, beyond, still = as_answer(found)
+    envelope_at = EnvelopeAt(ell, e_x, Multipliers(*e_z, None), w, Multipliers(*lam, None), bool(solved))
+    return PsiAt(value, x, y, Multipliers(*z_slope, None), envelope_at, gap, beyond, still)
+
+
+def _mean(each: np.ndarray) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    return float(np.mean(each)), float(np.std(each, ddof=min(1, len(each) - 1)) / len(each) ** 0.5)
