@@ -219,7 +219,7 @@ def test_the_constants_of_the_inner_loop_bound_its_error(of_toy, s):
         toy(0.1).problem, 1.0, 1.0, 2.0, hx.SALVF(c1=5.0, c2=50.0, **gammas._asdict(), inner=salm), draws=64
     )
     rate = (1 + math.log(s)) / s
-    assert found.w_error <= asked.phi_w * rate and found.lam_error <= asked.phi_lam * rate
+    assert found.w_error.value <= asked.phi_w * rate and found.lam_error.value <= asked.phi_lam * rate
     lam = found.exact.envelope.lam.inequalities
     assert lam**2 <= asked.lam_bound
 

@@ -21,24 +21,14 @@ from hierax._base.constants import FINE, FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.settings import COUNT_GIVEN, check_setting
 from hierax._base.trees import or_one
-from hierax._compile.configuration import as_answer, doubled_on_host
+from hierax._compile.configuration import as_answer, doubled_on_host, float64
 from hierax._engine.float64_problem import Data, Float64Problem
 from hierax._judge.psi import Kind, saddle_point
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
+from hierax._math import psi as formulas
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import (
-    Inner,
-    Point,
-    Weights,
-    excess,
-    psi_gradient,
-    psi_value,
-    saddle_gradient,
-    saddle_gradient_xw,
-    saddle_value,
-    stationarity,
-)
+from hierax._math.psi import Inner, Point, Weights
 from hierax._methods.common import rows_like
 from hierax._methods.salvf import SALVF, first_state, inner_solution
 from hierax._methods.salvf_settings import is_zero
@@ -124,25 +114,25 @@ class PsiAt(NamedTuple):
     stationarity: float
 
 
+class Measured(NamedTuple):
+    """A number that was measured, and its standard error."""
+
+    value: float
+    se: float
+
+
 class GradientErrors(NamedTuple):
-    """How far SALVF's estimate d of grad Psi(u) is from it at a point, with standard errors (`_se`).
+    """How far SALVF's estimate d of grad Psi(u) is from it at a point; each number has a `value` and its error, `se`.
 
         b = d - grad Psi(u),     mean_square = E||b||^2 = bias^2 + variance
 
     Attributes:
         delta: |E ell(x, z, w, lam) - E(x, z)|, the error of the inner solver that the set P(delta) bounds.
-        delta_se: of the mean behind it.
         w_error: E||w - w*||^2.
-        w_error_se: its standard error.
         lam_error: E||lam - lam*||^2.
-        lam_error_se: its standard error.
-        bias: ||E d - grad Psi(u)||; what is below `bias_se` cannot be told from none.
-        bias_se: length of the standard error of the mean of d.
+        bias: ||E d - grad Psi(u)||; its `se` is the length of that of the mean: below it no bias can be told from none.
         variance: E||d - E d||^2.
-        variance_se: its standard error.
         mean_square: E||b||^2.
-        mean_square_se: its standard error.
-        draws: how many estimates were made.
         exact: Psi at the point.
 
     Examples:
@@ -150,7 +140,7 @@ class GradientErrors(NamedTuple):
         >>> from hierax.problems import toy
         >>> method = hx.SALVF(c1=5.0, c2=100.0, gamma1=1.0, gamma2=1.0)
         >>> found = hx.gradient_errors(toy(0.1).problem, 1.0, 1.0, 2.0, method, draws=64)
-        >>> bool(found.bias**2 <= found.mean_square)
+        >>> found.bias.value**2 <= found.mean_square.value
         True
 
     References:
@@ -159,19 +149,12 @@ class GradientErrors(NamedTuple):
         docs/methods/elements.md
     """
 
-    delta: float
-    delta_se: float
-    w_error: float
-    w_error_se: float
-    lam_error: float
-    lam_error_se: float
-    bias: float
-    bias_se: float
-    variance: float
-    variance_se: float
-    mean_square: float
-    mean_square_se: float
-    draws: int
+    delta: Measured
+    w_error: Measured
+    lam_error: Measured
+    bias: Measured
+    variance: Measured
+    mean_square: Measured
     exact: PsiAt
 
 
@@ -187,7 +170,6 @@ def psi(
     zeta: PyTree = None,
     xi: PyTree = None,
     step: float | None = None,
-    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> PsiAt:
     """The penalty function Psi at a point, and its gradient, in double precision.
@@ -206,28 +188,27 @@ def psi(
             it leaves unset is estimated as in a run from (x, y).
         nu: multipliers of the outer term, like z; an `upper` part belongs to the upper constraints.
         inner: (w, lam) of your own, lam like z; None: the saddle point, by `hx.Exact`.
-        zeta: a batch that stands for the upper expectation; None: all of the data, or `samples` fresh ones.
+        zeta: a batch that stands for the upper expectation; None: all of the data, or 4,096 fresh samples.
         xi: likewise for the lower one.
         step: of the gradient mapping in `stationarity`; None: so short that it is dist(0, grad Psi + N_U). What is
             nearer to a face than 1e-6 of the point's size counts as on it.
-        samples: of a `Sampler` without `exact`.
-        seed: of these.
+        seed: of fresh samples.
 
     Examples:
         >>> import hierax as hx
         >>> from hierax.problems import toy
         >>> method = hx.SALVF(c1=5.0, c2=100.0, gamma1=1.0, gamma2=1.0)
         >>> problem = toy(0.0).problem
-        >>> found = hx.psi(problem, 1.0, 1.0, 2.0, method)  # y = y*(1), z = lam*(1): Psi = F
-        >>> round(found.value, 4), round(float(problem.upper(1.0, 1.0, None)), 4)
-        (1.7252, 1.7252)
+        >>> found = hx.psi(problem, 1.0, 1.0, 2.0, method)  # y = y*(1) and z = lam*(1), so that Psi = F
+        >>> round(found.value, 6), round(hx.psi(problem, 1.0, 1.0, 7.0, method).value, 6)  # E(1, 7) = v(1) - 3
+        (1.723005, 16.723005)
 
     References:
         Nie, Li, Wen: An augmented Lagrangian value function method for lower-level constrained stochastic bilevel
-            optimization, eqs. 2.9, 2.10 and 3.2.
+            optimization, eqs. 2.9, 2.10 and 3.1.
         docs/methods/elements.md
     """
-    at = _point(problem, x, y, z, method, nu, samples, seed, Weights._fields)
+    at = _point(problem, x, y, z, method, nu, seed, Weights._fields)
     return _psi_at(at, inner=inner, zeta=zeta, xi=xi, step=step)
 
 
@@ -240,7 +221,6 @@ def envelope(
     *,
     inner: tuple[PyTree, PyTree] | None = None,
     xi: PyTree = None,
-    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> EnvelopeAt:
     """The envelope E at (x, z), the saddle point there, and its gradient, in double precision.
@@ -255,7 +235,7 @@ def envelope(
         y: where the inner solver begins.
         z: the centre.
         method: a SALVF with gamma1 and gamma2.
-        inner, xi, samples, seed: as for `psi`.
+        inner, xi, seed: as for `psi`.
 
     Examples:
         >>> import hierax as hx
@@ -269,7 +249,7 @@ def envelope(
             optimization, eqs. 2.2 and 2.5, Lemma A.7, Lemma C.1.
         docs/methods/corrections.md (items 1, 2 and 13)
     """
-    at = _point(problem, x, y, z, method, 0.0, samples, seed, ("gamma1", "gamma2"))
+    at = _point(problem, x, y, z, method, 0.0, seed, ("gamma1", "gamma2"))
     return _psi_at(at, inner=inner, xi=xi).envelope
 
 
@@ -281,7 +261,6 @@ def dual(
     method: SALVF,
     *,
     xi: PyTree = None,
-    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> EnvelopeAt:
     """The augmented dual function D at (x, z), and its gradient, in double precision; `lam` is z.
@@ -294,7 +273,7 @@ def dual(
         y: where the inner solver begins.
         z: the multiplier.
         method: a SALVF with gamma1.
-        xi, samples, seed: as for `psi`.
+        xi, seed: as for `psi`.
 
     Examples:
         >>> import hierax as hx
@@ -308,7 +287,7 @@ def dual(
             optimization, eq. 2.2.
         docs/methods/elements.md
     """
-    at = _point(problem, x, y, z, method, 0.0, samples, seed, ("gamma1",))
+    at = _point(problem, x, y, z, method, 0.0, seed, ("gamma1",))
     return _psi_at(at, dual=True, xi=xi).envelope
 
 
@@ -320,7 +299,6 @@ def gradient_errors(
     method: SALVF,
     *,
     draws: int = 256,
-    samples: int = FRESH_SAMPLES,
     seed: int = 0,
 ) -> GradientErrors:
     """How far SALVF's inner solver and its estimate of grad Psi are from exact at a point, over many draws.
@@ -335,14 +313,14 @@ def gradient_errors(
         x, y, z: the point, as for `psi`.
         method: with its inner solver and batch sizes.
         draws: how many.
-        samples, seed: as for `psi`; the draws are those of the first steps of a run with this seed.
+        seed: as for `psi`; the draws are those of the first steps of a run with this seed.
 
     Examples:
         >>> import hierax as hx
         >>> from hierax.problems import toy
         >>> sizes = [hx.SALVF(c1=5.0, c2=100.0, gamma1=1.0, gamma2=1.0, batch_zeta=r, batch_xi=r) for r in (1, 100)]
         >>> one, many = (hx.gradient_errors(toy(0.1).problem, 1.0, 1.0, 2.0, method) for method in sizes)
-        >>> bool(many.variance < 0.1 * one.variance)
+        >>> many.variance.value < 0.1 * one.variance.value
         True
 
     References:
@@ -351,7 +329,7 @@ def gradient_errors(
         docs/methods/corrections.md (items 28 to 30)
     """
     check_setting("gradient_errors", "draws", draws, COUNT_GIVEN)
-    at = _point(problem, x, y, z, method, 0.0, samples, seed, None)
+    at = _point(problem, x, y, z, method, 0.0, seed, ("units",))
     exact = _psi_at(at)
     saddle = doubled_on_host((exact.envelope.w, Rows(*exact.envelope.lam[:2])))
 
@@ -371,11 +349,11 @@ def gradient_errors(
             solution, _ = inner_solution(method, own, state, tickets.inner, jnp.ones_like(gammas[1]))
             inner = Inner(solution.w, solution.lam)
             zeta, xi = sampling.fetch(problem.zeta, tickets.zeta), sampling.fetch(problem.xi, tickets.xi)
-            d = psi_gradient(own, state.point, inner, method.weights, zeta, xi, control)
+            d = formulas.psi_gradient(own, state.point, inner, method.weights, zeta, xi, control)
             w = jax.tree.map(jnp.multiply, inner.w, units)
             lam = jax.tree.map(jnp.divide, inner.lam, divisors)
             slopes = d.x, jax.tree.map(jnp.divide, d.y, units), jax.tree.map(jnp.multiply, d.z, divisors)
-            ell = saddle_value(own, x, centre, *inner, *gammas, data.xi)
+            ell = formulas.saddle_value(own, x, centre, *inner, *gammas, data.xi)
             off = trees.norm_squared(trees.sub(w, w_star)), trees.norm_squared(trees.sub(lam, lam_star))
             return jax.flatten_util.ravel_pytree(slopes)[0], ell, *off
 
@@ -393,15 +371,12 @@ def gradient_errors(
     )
     gradients, ell, off_w, off_lam = (part[:draws] for part in found)
     target = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves((exact.x, exact.y, exact.z))])
-    middle, few = gradients.mean(axis=0), max(1, draws - 1)
-    squares = np.sum((gradients - middle) ** 2, axis=1)
-    delta, *means = map(
-        _mean,
-        (ell - exact.envelope.value, off_w, off_lam, squares * draws / few, np.sum((gradients - target) ** 2, axis=1)),
-    )
-    off_w_mean, off_lam_mean, variance, square = means
-    bias = float(np.linalg.norm(middle - target)), (variance[0] / draws) ** 0.5
-    return GradientErrors(abs(delta[0]), delta[1], *off_w_mean, *off_lam_mean, *bias, *variance, *square, draws, exact)
+    middle = gradients.mean(axis=0)
+    scatter = np.sum((gradients - middle) ** 2, axis=1) * draws / max(1, draws - 1)
+    missed = ell - exact.envelope.value, off_w, off_lam, scatter, np.sum((gradients - target) ** 2, axis=1)
+    delta, w, lam, variance, square = map(_mean, missed)
+    bias = Measured(float(np.linalg.norm(middle - target)), (variance.value / draws) ** 0.5)
+    return GradientErrors(delta._replace(value=abs(delta.value)), w, lam, bias, variance, square, exact)
 
 
 # -- how it is computed -----------------------------------------------------------------------------------------------
@@ -418,28 +393,21 @@ class _Point(NamedTuple):
 
 
 def _point(
-    problem: Problem,
-    x: PyTree,
-    y: PyTree,
-    z: PyTree,
-    method: SALVF,
-    nu: PyTree,
-    samples: int,
-    seed: int,
-    needed: tuple[str, ...] | None,
+    problem: Problem, x: PyTree, y: PyTree, z: PyTree, method: SALVF, nu: PyTree, seed: int, needed: tuple[str, ...]
 ) -> _Point:
-    """`needed`: numbers that the method must have; where one is unset (None: always) it is filled in as in a run."""
+    """`needed`: numbers that the method must have; where one is unset it is filled in, as in a run."""
     if not isinstance(method, SALVF):
         raise InputError(f"method: needs a hx.SALVF, whose Psi it is; got {type(method).__name__}.")
     refuse_files(problem, "psi")
-    if needed is None or any(getattr(method, name) is None for name in needed if not _is_exact(method, name)):
+    if any(getattr(method, name) is None for name in needed if not _is_exact(method, name)):
         method = started(prepare(problem, x, y), method, Call(seed=seed)).method  # type: ignore[assignment]
-    setting = Float64Problem.of(problem, x, y, samples, seed)
+    setting = Float64Problem.of(problem, x, y, FRESH_SAMPLES, seed)
     shapes = setting.shapes()
     rows, given = Rows(*shapes[:2]), nu.upper if isinstance(nu, Multipliers) else None
-    upper = jax.tree.map(lambda row: np.zeros(row.shape), shapes.upper) if given is None else given
-    scales = method.scales or jax.tree.map(lambda row: np.ones(row.shape), shapes)
-    made = scales, rows_like(rows, z, "z"), Multipliers(*rows_like(rows, nu, "nu"), upper)
+    zeros, ones = (jax.tree.map(lambda row, a=a: np.full(row.shape, a), shapes) for a in (0.0, 1.0))
+    with float64():
+        pushed = Multipliers(*rows_like(rows, nu, "nu"), zeros.upper if given is None else given)
+        made = method.scales or ones, rows_like(rows, z, "z"), pushed
     return _Point(setting, method, *doubled_on_host(made))
 
 
@@ -458,13 +426,13 @@ def _psi_at(
 ) -> PsiAt:
     setting, method, scales, z, nu = point
     kind: Kind = "dual" if dual else "value" if _is_exact(method, "gamma2") else "envelope"
-    unset = Weights(1.0, 1.0, 1.0, 0.0 if kind == "value" else 1.0)  # what is not needed
-    given = {name: getattr(method, name) for name in Weights._fields}
-    weights = unset._replace(**{name: number for name, number in given.items() if number is not None})
+    numbers = method.weights if kind != "value" else method.weights._replace(gamma2=0.0)
+    weights = Weights(*(1.0 if number is None else number for number in numbers))  # 1: what is not needed
     if inner is not None:
-        rows = Rows(*setting.shapes()[:2])
-        inner = Inner(trees.split_variable("w", inner[0])[0], rows_like(rows, inner[1], "inner"))
-    side = None if method.bound is None else method.bound / np.sqrt(max(1, trees.size(z)))
+        with float64():
+            lam = rows_like(Rows(*setting.shapes()[:2]), inner[1], "inner")
+            inner = Inner(trees.split_variable("w", inner[0])[0], lam)
+    side = method.bound if method.bound is None else method.bound / np.sqrt(max(1, trees.size(z)))
     top = side if side is None else jax.tree.map(lambda row: np.full(row.shape, side), z)
     batches = {name: batch for name, batch in (("zeta", zeta), ("xi", xi)) if batch is not None}
 
@@ -480,28 +448,28 @@ def _psi_at(
             solved = status == SOLVED
         else:
             inner = Inner(inner.w, jax.tree.map(jnp.multiply, inner.lam, divisors))
-        d = psi_gradient(own, at, inner, weights, *data)
-        d_x, _ = saddle_gradient_xw(own, x, *inner, weights.gamma1, data.xi)
+        d = formulas.psi_gradient(own, at, inner, weights, *data)
+        d_x, _ = formulas.saddle_gradient_xw(own, x, *inner, weights.gamma1, data.xi)
         d_z = jax.tree.map(lambda a, b: weights.gamma2 * (a - b), inner.lam, at.z)
         if kind == "dual":
-            d_z = saddle_gradient(own, x, at.z, *inner, weights.gamma1, jnp.zeros(()), data.xi).lam
-        ell = saddle_value(own, x, at.z, *inner, *gammas, data.xi)
+            d_z = formulas.saddle_gradient(own, x, at.z, *inner, weights.gamma1, jnp.zeros(()), data.xi).lam
+        ell = formulas.saddle_value(own, x, at.z, *inner, *gammas, data.xi)
         d, d_z = d._replace(z=jax.tree.map(jnp.multiply, d.z, divisors)), jax.tree.map(jnp.multiply, d_z, divisors)
         length = FINE * (1 + trees.norm((x, y, z))) / or_one(trees.norm(d[:3]))
-        still = stationarity(problem, Point(x, y, z, nu), d, jnp.where(step > 0, step, length), top)
-        beyond = 0.5 * trees.norm_squared(excess(problem.rows(x, y)))
-        value = psi_value(own, at, inner, weights, *data)
+        still = formulas.stationarity(problem, Point(x, y, z, nu), d, jnp.where(step > 0, step, length), top)
+        beyond = 0.5 * trees.norm_squared(formulas.excess(problem.rows(x, y)))
+        value = formulas.psi_value(own, at, inner, weights, *data)
         lam = jax.tree.map(jnp.divide, inner.lam, divisors)
-        return value, d.x, d.y, d.z, d_z, ell, d_x, inner.w, lam, solved, d.lower - ell, beyond, still
+        return jnp.stack([value, ell, d.lower - ell, beyond, still]), d.x, d.y, d.z, d_x, d_z, inner.w, lam, solved
 
     made = doubled_on_host((weights, scales, z, nu, top, inner, np.float64(step or 0.0)))
     setting = setting.on_samples(**batches)
     found = setting.run("Psi at a point", program, Exact(), setting.x, setting.y, made, static=kind, quick=True)
-    value, x, y, z_slope, e_z, ell, e_x, w, lam, solved, gap, beyond, still = as_answer(found)
-    envelope_at = EnvelopeAt(ell, e_x, Multipliers(*e_z, None), w, Multipliers(*lam, None), bool(solved))
-    return PsiAt(value, x, y, Multipliers(*z_slope, None), envelope_at, gap, beyond, still)
+    values, d_x, d_y, d_z, e_x, e_z, w, lam, solved = as_answer(found)
+    value, ell, gap, beyond, still = values.tolist()
+    below = EnvelopeAt(ell, e_x, Multipliers(*e_z, None), w, Multipliers(*lam, None), bool(solved))
+    return PsiAt(value, d_x, d_y, Multipliers(*d_z, None), below, gap, beyond, still)
 
 
-def _mean(each: np.ndarray) -> tuple[float, float]:
-    """The mean, and its standard error."""
-    return float(np.mean(each)), float(np.std(each, ddof=min(1, len(each) - 1)) / len(each) ** 0.5)
+def _mean(each: np.ndarray) -> Measured:
+    return Measured(float(np.mean(each)), float(np.std(each, ddof=min(1, len(each) - 1)) / len(each) ** 0.5))
