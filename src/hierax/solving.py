@@ -113,7 +113,7 @@ def solve(
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
-        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes=notes
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
     )
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(solution, Solution)
@@ -186,7 +186,7 @@ def solve_many(
     """
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
-        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes=notes
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
     )
     asked = _solver(method, state)
     if isinstance(asked, Auto):

@@ -11,21 +11,13 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
+from hierax._base.trees import INFINITE
 from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._judge.measuring import Notes, Numbers
 from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import MEANING, SOLVED
-from hierax._math.psi import (
-    Inner,
-    Point,
-    Weights,
-    augmented_lagrangian,
-    best_multiplier,
-    joint_gamma,
-    psi_gradient,
-    stationarity,
-)
+from hierax._math.psi import Inner, Point, Weights, best_multiplier, eliminated_value, psi_gradient, stationarity
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
 
 Kind = Literal["value", "envelope", "dual"]
@@ -78,8 +70,7 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
     ) -> tuple[Scalar, Inner, Int[Array, ""]]:
         problem = scaled(problem, penalty.scales)
         kind: Kind = "value" if exact else "envelope"
-        gammas = penalty.weights.gamma1, penalty.weights.gamma2
-        inner, status = saddle_point(problem, solver, x, y, penalty.z, gammas, data.xi, kind)
+        inner, status = saddle_point(problem, solver, x, y, penalty.z, penalty.weights, data.xi, kind)
         point = Point(x, y, penalty.z, penalty.nu)
         gradient = psi_gradient(problem, point, inner, penalty.weights, *data)
         return stationarity(problem, point, gradient, 1 / penalty.smoothness, penalty.top), inner, status
@@ -100,23 +91,16 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
 
 
 def saddle_point(
-    problem: Problem,
-    solver: AbstractLowerSolver,
-    x: PyTree,
-    y: PyTree,
-    z: Rows,
-    gammas: tuple[Scalar | float, Scalar],
-    xi: PyTree,
-    kind: Kind,
+    of: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, z: Rows, weights: Weights, xi: PyTree, kind: Kind
 ) -> tuple[Inner, Int[Array, ""]]:
     """The saddle point (w, lam) at (x, z), E's from the envelope without lam; and whether it is one."""
     if kind == "value":
-        found = solver.solve(problem, x, y, xi)
+        found = solver.solve(of, x, y, xi)
         return Inner(found.y, found.multipliers), found.status
-    gamma = gammas[0] if kind == "dual" else joint_gamma(*gammas)
+    gammas = weights.gamma1, INFINITE if kind == "dual" else weights.gamma2
 
-    def augmented(x: PyTree, w: PyTree, xi: PyTree) -> Scalar:
-        return augmented_lagrangian(problem, x, w, z, gamma, xi)
+    def envelope(x: PyTree, w: PyTree, xi: PyTree) -> Scalar:
+        return eliminated_value(of, x, z, w, *gammas, xi)
 
-    found = solver.solve(Problem(problem.upper, augmented, y_set=problem.y_set), x, y, xi)
-    return Inner(found.y, z if kind == "dual" else best_multiplier(problem.rows(x, found.y), z, *gammas)), found.status
+    found = solver.solve(Problem(of.upper, envelope, y_set=of.y_set), x, y, xi)
+    return Inner(found.y, best_multiplier(of.rows(x, found.y), z, *gammas)), found.status

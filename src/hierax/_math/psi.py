@@ -163,26 +163,28 @@ def saddle_gradient_xw(
     return trees.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)
 
 
-def joint_gamma(gamma1: Scalar | float, gamma2: Scalar) -> Scalar:
-    """g' with 1/g' = 1/gamma1 + 1/gamma2."""
-    if is_plain(gamma1):
-        return gamma2
-    return gamma1 * gamma2 / (gamma1 + gamma2)
+def joint_gamma(gamma1: Scalar | float, gamma2: Scalar | float) -> Scalar:
+    """g' with 1/g' = 1/gamma1 + 1/gamma2; gamma2 = inf, as a form too, makes of the envelope the dual function D."""
+    if is_plain(gamma1) or is_plain(gamma2):
+        return gamma2 if is_plain(gamma1) else gamma1  # type: ignore[return-value]
+    return gamma1 * gamma2 / (gamma1 + gamma2)  # type: ignore[return-value]
 
 
-def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar) -> Rows:
+def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar | float) -> Rows:
     """The lam that maximises ell for the given constraint values.
 
-    The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is linear in lam beyond the
-    proximal one, so it has a single branch, lam = z + e/gamma2.
+    For gamma2 = inf it is z. The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is
+    linear in lam beyond the proximal one, so it has a single branch, lam = z + e/gamma2.
     """
+    if is_plain(gamma2):
+        return z
     return blockwise(
         lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)), lambda e, m: m + e / gamma2, values, z
     )
 
 
 def eliminated_value(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar | float, xi: PyTree
 ) -> Scalar:
     """max over lam of ell(x, z, w, lam) = G(x, w) + A_{g'}(x, w, z)."""
     return augmented_lagrangian(problem, x, w, z, joint_gamma(gamma1, gamma2), xi)

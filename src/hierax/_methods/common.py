@@ -550,9 +550,7 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
 
 
 def rows_like(rows: Rows, z: PyTree, name: str) -> Rows:
-    """Multipliers as a user gives them, one number, a tree shaped like the constraints, or `Multipliers`, as rows."""
-    if isinstance(z, int | float):
-        z = Rows(*(jax.tree.map(lambda _: z, part) for part in rows))
+    """Multipliers as a user gives them, shaped like the constraints or `Multipliers`, as rows."""
     given = Rows(*z[:2]) if isinstance(z, Multipliers | Rows) else Rows(z, None)
     try:
         return jax.tree.map(lambda row, a: jnp.broadcast_to(jnp.asarray(a, row.dtype), row.shape), rows, given)

@@ -434,8 +434,7 @@ class SALVF(SALVFSettings):
         size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
         watched = 2 * products_per_step * bool({"x", "y", "inner"} & set(structured(self, problem).adapt or ()))
-        points_seen = 1 if self.is_complete else 2
-        products = 4 * points_seen * POWER_STEPS  # Hessian-vector products, about 2 gradients each
+        products = 4 * (2 - self.is_complete) * POWER_STEPS  # Hessian-vector products, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
         return RunCosts(

@@ -162,7 +162,7 @@ class Storm(AbstractDirection):
 
     kappa: Number = 10.0
     schedule: Literal["paper"] | None = eqx.field(static=True, default=None)
-    beta: Number | Callable[[Array], Array] = None
+    beta: PyTree = None
     unit: Number = None
     z: bool = eqx.field(static=True, default=False)
 
@@ -226,7 +226,7 @@ PENALTY = settings.one_of("multiplier", "quadratic")
 INNER = settings.instance_of((SALM, AbstractLowerSolver), "hx.SALM(), hx.Exact() or hx.Conic()")
 DIRECTION = settings.instance_of(AbstractDirection, "hx.Plain(), hx.Storm() or another hx.extend.AbstractDirection")
 BETA = settings.Rule(
-    lambda value: callable(value) or (np.min(value) >= 0 and np.max(value) <= 1),
+    lambda value: callable(value) or bool(np.all(np.abs(np.asarray(value) - 0.5) <= 0.5)),
     "needs numbers in [0, 1]: one, one for every step, or a function k -> beta_k",
 )
 

@@ -331,8 +331,8 @@ class Call:
     state: State | None = None
     mesh: Mesh | None = None
     max_samples: int | None = None
-    quiet: bool = False
     notes: Notes = NOTHING_KEPT
+    quiet: bool = False
     clock: Clock = dataclasses.field(init=False)
     news: News = dataclasses.field(init=False)
 

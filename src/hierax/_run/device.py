@@ -211,8 +211,7 @@ def _keep(
         total = run.kept_weight + metrics.weight
         key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
         chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
-        drawn = run.state if output == "random" else state
-        return select(chosen, _answer(problem, method, drawn), run.kept), total
+        return select(chosen, _answer(problem, method, run.state if output == "random" else state), run.kept), total
     return run.kept, run.kept_weight
 
 

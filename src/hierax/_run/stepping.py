@@ -230,10 +230,10 @@ class Records:
         """Add numbers of the caller's to the latest record: one of each name, or one for every start."""
         at, starts = sum(len(times) for _, times in self._tables) - 1, self._tables[-1][0].step.shape[1:]
         for name, number in numbers.items():
-            if name in {*Record._fields, *Costs._fields, "seconds"}:
-                raise InputError(f"callback: the history has a column {name!r} of its own; choose another name.")
-            if np.shape(number) not in ((), starts) or not np.issubdtype(np.asarray(number).dtype, np.number):
-                raise InputError(f"callback: {name!r} needs a number, or one for every start, got {number!r}.")
+            known = name in {*Record._fields, *Costs._fields, "seconds"}
+            if known or np.shape(number) not in ((), starts) or not np.issubdtype(np.asarray(number).dtype, np.number):
+                needs = "another name: the history has this one" if known else "a number, or one for every start"
+                raise InputError(f"callback: {name!r} needs {needs}; got {number!r}.")
             self._own.setdefault(name, {})[at] = np.broadcast_to(np.asarray(number, float), starts)
 
     def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -437,9 +437,8 @@ class Host:
         if self.call.max_samples is None:
             return left
         costs, earlier = self.method.costs(self.prepared.bound.problem), self.before.spent
-        spent = spent_until(self.step, earlier, self.parts)
+        spent = spent_until(self.step, earlier if self.call.state is None else Costs(), self.parts)
         room = self.call.max_samples - spent["zeta"] - spent["xi"] - costs.end.zeta - costs.end.xi
-        room += earlier.zeta + earlier.xi if self.call.state is not None else 0
         each = costs.step.zeta + costs.step.xi
         return min(left, max(0, int(room) // each)) if each else left
 
@@ -597,11 +596,9 @@ class Outcome:
         if code == device.CONVERGED and ended.reason.kind not in FAILED:
             why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
-        said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
-        said["samples"] = self.host.call.max_samples
-        return ended.reason.status(
-            step, done=self.host.done, seconds=self.host.call.seconds, compiling=self.host.watch.compiling, **said
-        )
+        call, said = self.host.call, {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
+        limits = {"seconds": call.seconds, "samples": call.max_samples, "compiling": self.host.watch.compiling}
+        return ended.reason.status(step, done=self.host.done, **limits, **said)
 
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""

@@ -18,6 +18,8 @@ sees: Lambda = L_f + c1 N'.
 import math
 from typing import NamedTuple
 
+Pair = tuple[float, float]  # (a, b): a bound a + b M_lambda
+
 
 class Constants(NamedTuple):
     """The constants of the paper's assumptions, as far as sampling has seen them (suprema from below).
@@ -137,16 +139,15 @@ def printed(at: Constants, gammas: Gammas, eps: float) -> Asked:
     smoothness = at.upper + c1 * gap + _times(c2 / 2, at.rows * at.value)
     reduced = at.upper_mean + _ratio(eps, c1)  # L_f + c1/s at s = c1^2/eps
     asked = _asked(c1, c2, bound, _ratio(bound, root), smoothness, eps)
-    moments = (2 + at.p) * (at.gradient**2 + at.lower_noise + at.value * _over(gammas.gamma1) ** 2)
-    inner = _inner_loop(at, gammas, bound**2, moments, (2 + at.p) * (at.value * at.row) ** 2)
-    steep = 4 * gammas.gamma2 * inner.norm_z + 4 * at.value**2
-    twice = 2 * (gammas.gamma1 + gammas.gamma2)
+    first_moment = at.gradient**2 + at.lower_noise + at.value * _over(gammas.gamma1) ** 2
+    moments = (2 + at.p) * first_moment, (2 + at.p) * (at.value * at.row) ** 2
+    slope = 4 * gammas.gamma2 * bound**2 + 4 * at.value**2, 2 * (gammas.gamma1 + gammas.gamma2)
     first = at.lipschitz * _over(at.convexity) / (2 * eps)
     return asked._replace(
         alpha_vr=_over(8 * math.hypot(reduced, smoothness)),
         c1_exact=first + 2,
         c2_exact=(first * bound) ** 2 / eps + 2,
-        **inner.asked(steep, twice),
+        **_inner_loop(at, gammas, bound**2, moments, slope),
     )
 
 
@@ -166,14 +167,14 @@ def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
     drift, noise = c1 * (most + most**2 * _over(at.convexity) + frozen), at.upper_mean + c1 * frozen
     beta = min(1.0, max(eps, _ratio(drift, smoothness), _ratio(noise, smoothness) ** 2))
     curved = (at.p * _over(gammas.gamma1) * at.value * at.row) ** 2
-    moments = (2 + at.p) * (at.gradient**2 + at.lower_noise + curved)
-    inner = _inner_loop(at, gammas, at.p * bound**2, moments, (2 + at.p) * at.row**2)
-    steep = 2 * gammas.gamma2**2 * inner.norm_z + 2 * at.p * at.value**2
+    moments = (2 + at.p) * (at.gradient**2 + at.lower_noise + curved), (2 + at.p) * at.row**2
+    norm_z = at.p * bound**2
+    slope = 2 * gammas.gamma2**2 * norm_z + 2 * at.p * at.value**2, (gammas.gamma1 + gammas.gamma2) ** 2
     first = at.lipschitz**2 * _over(at.convexity) / eps
     return asked._replace(
         c1_exact=first,
         c2_exact=(first * bound) ** 2 / eps if bound else 2.0,
-        **inner.asked(steep, (gammas.gamma1 + gammas.gamma2) ** 2),
+        **_inner_loop(at, gammas, norm_z, moments, slope),
         alpha_vr=_over(4 * smoothness),
         beta=beta,
         r_vr=max(1.0, beta * asked.r),
@@ -182,28 +183,17 @@ def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
     )
 
 
-class _InnerLoop(NamedTuple):
-    """Theorem B.1 with eta = 1/mu_G, rho = 1/gamma2 and the largest z of Z."""
+def _inner_loop(at: Constants, gammas: Gammas, norm_z: float, moments: Pair, slope: Pair) -> dict[str, float]:
+    """Theorem B.1 with eta = 1/mu_G, rho = 1/gamma2 and the largest ||z||^2 of Z, as fields of `Asked`.
 
-    eta: float
-    rho: float
-    norm_z: float  # squared
-    moment: float
-    moment_z: float
-    lam_bound: float
-
-    def asked(self, steep: float, growth: float) -> dict[str, float]:
-        """The fields of `Asked`; `steep` + `growth` M_lambda bounds the dual gradient's square."""
-        primal = self.eta * (self.moment + _times(self.moment_z, self.lam_bound))
-        phi = self.eta * (primal + self.rho * (steep + _times(growth, self.lam_bound)))
-        numbers = {"moment": self.moment, "moment_z": self.moment_z, "lam_bound": self.lam_bound}
-        return numbers | {"phi_w": phi, "phi_lam": _ratio(self.rho * phi, self.eta)}
-
-
-def _inner_loop(at: Constants, gammas: Gammas, norm_z: float, moment: float, moment_z: float) -> _InnerLoop:
-    rho = _over(gammas.gamma2)
-    lam_bound = 2 * norm_z + 2 * at.p * (rho * at.value) ** 2
-    return _InnerLoop(_over(at.convexity), rho, norm_z, moment, moment_z, lam_bound)
+    The squared gradients in w and in lam have the means `moments` and `slope` at most: (a, b) for a + b M_lambda.
+    """
+    eta, rho = _over(at.convexity), _over(gammas.gamma2)
+    lam = 2 * norm_z + 2 * at.p * (rho * at.value) ** 2
+    primal, dual = (a + _times(b, lam) for a, b in (moments, slope))
+    phi = eta * (eta * primal + rho * dual)
+    names = ("moment", "moment_z", "lam_bound", "phi_w", "phi_lam")
+    return dict(zip(names, (*moments, lam, phi, _ratio(rho * phi, eta)), strict=True))
 
 
 def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, eps: float) -> Asked:

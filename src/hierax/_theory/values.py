@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.flatten_util
@@ -165,7 +165,7 @@ def psi(
     z: PyTree,
     method: SALVF,
     *,
-    nu: PyTree = 0.0,
+    nu: PyTree = None,
     inner: tuple[PyTree, PyTree] | None = None,
     zeta: PyTree = None,
     xi: PyTree = None,
@@ -186,7 +186,8 @@ def psi(
         z: the centre of the envelope, shaped like the constraints, or `hx.Multipliers` where there are equalities.
         method: the SALVF whose Psi it is: its c1, c2, gamma1, gamma2, scales and bound, for example `sol.method`. What
             it leaves unset is estimated as in a run from (x, y).
-        nu: multipliers of the outer term, like z; an `upper` part belongs to the upper constraints.
+        nu: multipliers of the outer term, like z; an `upper` part belongs to the upper constraints. None: 0, as in the
+            paper.
         inner: (w, lam) of your own, lam like z; None: the saddle point, by `hx.Exact`.
         zeta: a batch that stands for the upper expectation; None: all of the data, or 4,096 fresh samples.
         xi: likewise for the lower one.
@@ -249,7 +250,7 @@ def envelope(
             optimization, eqs. 2.2 and 2.5, Lemma A.7, Lemma C.1.
         docs/methods/corrections.md (items 1, 2 and 13)
     """
-    at = _point(problem, x, y, z, method, 0.0, seed, ("gamma1", "gamma2"))
+    at = _point(problem, x, y, z, method, None, seed, ("gamma1", "gamma2"))
     return _psi_at(at, inner=inner, xi=xi).envelope
 
 
@@ -287,7 +288,7 @@ def dual(
             optimization, eq. 2.2.
         docs/methods/elements.md
     """
-    at = _point(problem, x, y, z, method, 0.0, seed, ("gamma1",))
+    at = _point(problem, x, y, z, method, None, seed, ("gamma1",))
     return _psi_at(at, dual=True, xi=xi).envelope
 
 
@@ -329,7 +330,8 @@ def gradient_errors(
         docs/methods/corrections.md (items 28 to 30)
     """
     check_setting("gradient_errors", "draws", draws, COUNT_GIVEN)
-    at = _point(problem, x, y, z, method, 0.0, seed, ("units",))
+    refuse_files(problem, "gradient_errors")
+    at = _point(problem, x, y, z, method, None, seed, ("units",))
     exact = _psi_at(at)
     saddle = doubled_on_host((exact.envelope.w, Rows(*exact.envelope.lam[:2])))
 
@@ -398,13 +400,13 @@ def _point(
     """`needed`: numbers that the method must have; where one is unset it is filled in, as in a run."""
     if not isinstance(method, SALVF):
         raise InputError(f"method: needs a hx.SALVF, whose Psi it is; got {type(method).__name__}.")
-    refuse_files(problem, "psi")
     if any(getattr(method, name) is None for name in needed if not _is_exact(method, name)):
         method = started(prepare(problem, x, y), method, Call(seed=seed)).method  # type: ignore[assignment]
     setting = Float64Problem.of(problem, x, y, FRESH_SAMPLES, seed)
     shapes = setting.shapes()
-    rows, given = Rows(*shapes[:2]), nu.upper if isinstance(nu, Multipliers) else None
     zeros, ones = (jax.tree.map(lambda row, a=a: np.full(row.shape, a), shapes) for a in (0.0, 1.0))
+    rows, nu = Rows(*shapes[:2]), zeros if nu is None else nu
+    given = nu.upper if isinstance(nu, Multipliers) else None
     with float64():
         pushed = Multipliers(*rows_like(rows, nu, "nu"), zeros.upper if given is None else given)
         made = method.scales or ones, rows_like(rows, z, "z"), pushed
@@ -416,25 +418,18 @@ def _is_exact(method: SALVF, name: str) -> bool:
     return name.startswith("gamma") and (method.solver is not None or is_zero(method.gamma2))
 
 
-def _psi_at(
-    point: _Point,
-    dual: bool = False,
-    inner: tuple[PyTree, PyTree] | None = None,
-    zeta: PyTree = None,
-    xi: PyTree = None,
-    step: float | None = None,
-) -> PsiAt:
+def _psi_at(point: _Point, dual: bool = False, inner: PyTree = None, step: float | None = None, **given: Any) -> PsiAt:
+    """Psi and what belongs to it; `given`: batches."""
     setting, method, scales, z, nu = point
     kind: Kind = "dual" if dual else "value" if _is_exact(method, "gamma2") else "envelope"
-    numbers = method.weights if kind != "value" else method.weights._replace(gamma2=0.0)
-    weights = Weights(*(1.0 if number is None else number for number in numbers))  # 1: what is not needed
+    numbers: list[Any] = [1.0 if number is None else number for number in method.weights]  # 1: what is not needed
+    numbers[3] = 0.0 if kind == "value" else numbers[3]
     if inner is not None:
         with float64():
             lam = rows_like(Rows(*setting.shapes()[:2]), inner[1], "inner")
-            inner = Inner(trees.split_variable("w", inner[0])[0], lam)
+            inner = Inner(trees.split_variable("w", inner[0])[0], jax.tree.map(jnp.multiply, lam, Rows(*scales[:2])))
     side = method.bound if method.bound is None else method.bound / np.sqrt(max(1, trees.size(z)))
     top = side if side is None else jax.tree.map(lambda row: np.full(row.shape, side), z)
-    batches = {name: batch for name, batch in (("zeta", zeta), ("xi", xi)) if batch is not None}
 
     def program(
         problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, made: PyTree
@@ -442,33 +437,31 @@ def _psi_at(
         weights, scales, z, nu, top, inner, step = made
         own, divisors, solved = scaled(problem, scales), Rows(*scales[:2]), jnp.array(True)
         at = Point(x, y, jax.tree.map(jnp.multiply, z, divisors), jax.tree.map(jnp.multiply, nu, scales))
-        gammas = weights.gamma1, weights.gamma2
         if inner is None:
-            inner, status = saddle_point(own, solver, x, y, at.z, gammas, data.xi, kind)
+            inner, status = saddle_point(own, solver, x, y, at.z, weights, data.xi, kind)
             solved = status == SOLVED
-        else:
-            inner = Inner(inner.w, jax.tree.map(jnp.multiply, inner.lam, divisors))
         d = formulas.psi_gradient(own, at, inner, weights, *data)
         d_x, _ = formulas.saddle_gradient_xw(own, x, *inner, weights.gamma1, data.xi)
         d_z = jax.tree.map(lambda a, b: weights.gamma2 * (a - b), inner.lam, at.z)
         if kind == "dual":
             d_z = formulas.saddle_gradient(own, x, at.z, *inner, weights.gamma1, jnp.zeros(()), data.xi).lam
-        ell = formulas.saddle_value(own, x, at.z, *inner, *gammas, data.xi)
+        ell = formulas.saddle_value(own, x, at.z, *inner, weights.gamma1, weights.gamma2, data.xi)
         d, d_z = d._replace(z=jax.tree.map(jnp.multiply, d.z, divisors)), jax.tree.map(jnp.multiply, d_z, divisors)
         length = FINE * (1 + trees.norm((x, y, z))) / or_one(trees.norm(d[:3]))
         still = formulas.stationarity(problem, Point(x, y, z, nu), d, jnp.where(step > 0, step, length), top)
         beyond = 0.5 * trees.norm_squared(formulas.excess(problem.rows(x, y)))
         value = formulas.psi_value(own, at, inner, weights, *data)
         lam = jax.tree.map(jnp.divide, inner.lam, divisors)
-        return jnp.stack([value, ell, d.lower - ell, beyond, still]), d.x, d.y, d.z, d_x, d_z, inner.w, lam, solved
+        dual_parts = (Multipliers(one.inequalities, one.equalities, None) for one in (d.z, d_z, lam))
+        values = jnp.stack([value, ell, d.lower - ell, beyond, still])
+        return values, d.x, d.y, d_x, inner.w, *dual_parts, solved
 
-    made = doubled_on_host((weights, scales, z, nu, top, inner, np.float64(step or 0.0)))
-    setting = setting.on_samples(**batches)
+    made = doubled_on_host((Weights(*numbers), scales, z, nu, top, inner, np.float64(step or 0.0)))
+    setting = setting.on_samples(**{name: batch for name, batch in given.items() if batch is not None})
     found = setting.run("Psi at a point", program, Exact(), setting.x, setting.y, made, static=kind, quick=True)
-    values, d_x, d_y, d_z, e_x, e_z, w, lam, solved = as_answer(found)
+    values, d_x, d_y, e_x, w, d_z, e_z, lam, solved = as_answer(found)
     value, ell, gap, beyond, still = values.tolist()
-    below = EnvelopeAt(ell, e_x, Multipliers(*e_z, None), w, Multipliers(*lam, None), bool(solved))
-    return PsiAt(value, d_x, d_y, Multipliers(*d_z, None), below, gap, beyond, still)
+    return PsiAt(value, d_x, d_y, d_z, EnvelopeAt(ell, e_x, e_z, w, lam, bool(solved)), gap, beyond, still)
 
 
 def _mean(each: np.ndarray) -> Measured:
