@@ -441,11 +441,11 @@ def _psi_at(point: _Point, dual: bool = False, inner: PyTree = None, step: float
             inner, status = saddle_point(own, solver, x, y, at.z, weights, data.xi, kind)
             solved = status == SOLVED
         d = formulas.psi_gradient(own, at, inner, weights, *data)
-        d_x, _ = formulas.saddle_gradient_xw(own, x, *inner, weights.gamma1, data.xi)
+        d_x, _ = formulas.saddle_gradient_xw(own, x, inner.w, inner.lam, weights.gamma1, data.xi)
         d_z = jax.tree.map(lambda a, b: weights.gamma2 * (a - b), inner.lam, at.z)
         if kind == "dual":
-            d_z = formulas.saddle_gradient(own, x, at.z, *inner, weights.gamma1, jnp.zeros(()), data.xi).lam
-        ell = formulas.saddle_value(own, x, at.z, *inner, weights.gamma1, weights.gamma2, data.xi)
+            d_z = formulas.saddle_gradient(own, x, at.z, inner.w, inner.lam, weights.gamma1, jnp.zeros(()), data.xi).lam
+        ell = formulas.saddle_value(own, x, at.z, inner.w, inner.lam, weights.gamma1, weights.gamma2, data.xi)
         d, d_z = d._replace(z=jax.tree.map(jnp.multiply, d.z, divisors)), jax.tree.map(jnp.multiply, d_z, divisors)
         length = FINE * (1 + trees.norm((x, y, z))) / or_one(trees.norm(d[:3]))
         still = formulas.stationarity(problem, Point(x, y, z, nu), d, jnp.where(step > 0, step, length), top)
