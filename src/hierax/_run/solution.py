@@ -119,6 +119,11 @@ class Reason(enum.Enum):
         "the {seconds:g} seconds are used up after step {step} (compiling took {compiling:.1f}){quality}; go on with "
         "state=sol.state.{hint}",
     )
+    SAMPLES_USED = (
+        Kind.SAMPLES,
+        "another step would take more than max_samples={samples:,}: the run ends after step {step}{quality}; go on "
+        "from sol.state, or raise max_samples.{hint}",
+    )
     NO_BATCH_IN_TIME = (
         Kind.SECONDS,
         "the {seconds:g} seconds are used up after step {step}: {what}. The point reached so far is returned.",
@@ -288,11 +293,12 @@ class History(Mapping[str, np.ndarray]):
         if not many:
             return pandas.DataFrame(self.columns)
         starts = many[0].shape[1]
-        flat = {
-            name: column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
-            for name, column in self.columns.items()
-        }
-        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **flat})
+
+        def flat(column: np.ndarray) -> np.ndarray:
+            return column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
+
+        columns = {name: flat(column) for name, column in self.columns.items()}
+        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **columns})
 
 
 class Starts(NamedTuple):
