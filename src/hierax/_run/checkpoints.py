@@ -18,8 +18,8 @@ place where arrays leave the devices, `placed` the one where they return to them
 
 from __future__ import annotations
 
-import dataclasses
 import contextlib
+import dataclasses
 import datetime
 import functools
 import hashlib

@@ -320,7 +320,7 @@ def _from_place(name: str, iterable: Iterable[PyTree], begin: Place, with_states
     while True:
         for batch in iterator:
             some = True
-            batch = jax.tree.map(_copied, batch)
+            batch = jax.tree.map(np.array, batch)  # copies: a loader may refill its buffer for the next one
             if skip:
                 skip -= 1
                 if not skip and hash_of_arrays(batch) != begin.digest:
@@ -338,11 +338,6 @@ def _from_place(name: str, iterable: Iterable[PyTree], begin: Place, with_states
             return
         iterator, some = iter(iterable), False
         methods = own or _state_methods(iterator)
-
-
-def _copied(leaf: object) -> np.ndarray:
-    """A batch's array with memory of its own: a loader may refill its buffer for the next batch."""
-    return np.asarray(leaf) if isinstance(leaf, jax.Array) else np.array(leaf)  # nobody writes into a jax.Array
 
 
 def _state_methods(candidate: object) -> tuple[Callable[[], object], Callable[[object], object]] | None:
