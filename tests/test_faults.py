@@ -117,7 +117,7 @@ def test_every_operation_on_a_folder_may_fail_once(tmp_path, monkeypatch):
 def test_every_operation_of_a_run_may_fail_once(tmp_path, monkeypatch):
     """The answer is returned, and what was there is whole; or the call is refused before its first step."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    expected = toy()
+    expected = toy(max_steps=13)
 
     def run(n):
         folder = tmp_path / str(n)
@@ -125,10 +125,10 @@ def test_every_operation_of_a_run_may_fail_once(tmp_path, monkeypatch):
         with pytest.MonkeyPatch.context() as patched:
             disk = Disk(patched, n)
             try:
-                equal(expected, toy(checkpoint=folder, checkpoint_every=1e-9))
+                equal(expected, toy(checkpoint=folder, checkpoint_every=1e-9, max_steps=13))
             except hx.InputError as refusal:
                 assert "checkpoint=" in str(refusal)
-        equal(expected, toy(checkpoint=folder))
+        equal(expected, toy(checkpoint=folder, max_steps=13))
         return disk.failed
 
     assert until_none_fails(run) > 30
