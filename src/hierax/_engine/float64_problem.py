@@ -17,14 +17,14 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.jaxprs import Curvature, curvatures, depends_on_arguments
+from hierax._base.jaxprs import Curvature, curvatures, degree, depends_on_arguments
 from hierax._base.sample_kinks import has_sample_kinks, without_sample_kinks
 from hierax._base.trees import split_variable
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
-from hierax._math.lower_level import Layout, LowerSolution, blocks_at, layout_of
+from hierax._math.lower_level import EQUAL, Layout, LowerSolution, blocks_at, layout_of
 from hierax._problem import sets
 from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows
 from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
@@ -253,6 +253,24 @@ def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
         leaves = jax.tree.leaves(jax.eval_shape(rows, setting.x, setting.y))
         found = curvatures(rows, setting.x, setting.y)
     return [one for one, leaf in zip(found, leaves, strict=True) for _ in range(leaf.size)]
+
+
+def convex_below(setting: Float64Problem, x: PyTree, convex_here: Callable[[], bool]) -> bool:
+    """Whether the programs of G and the rows prove that L = G + mu.rows, mu >= 0, is convex in y at x.
+
+    By the rules of convex programming, or as polynomials of second degree that are `convex_here`, at one y.
+    """
+    problem, blocks = setting.bound.problem, setting.layout().shapes
+
+    def functions(y: PyTree) -> PyTree:
+        return problem.lower(x, y, setting._data.xi), blocks_at(problem, x, y)
+
+    with float64():
+        if setting.once("degree below", lambda: degree(functions, setting.y)) <= 2:
+            return convex_here()
+        lower, *rows = curvatures(functions, setting.y)
+    equal = [flag for flag, block in zip(EQUAL, blocks, strict=True) for _ in jax.tree.leaves(block)]
+    return lower.is_convex and all(r.is_affine if e else r.is_convex for r, e in zip(rows, equal, strict=True))
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:

@@ -188,6 +188,15 @@ class Branches(NamedTuple):
             places = places[np.unique(np.round(self.y[places] / FEASIBLE), axis=0, return_index=True)[1]]
         return [Point(x, self.y[i], self.mu[i]) for i in places]
 
+    def places(self) -> list[list[int]]:
+        """The solved branches, those at one place together."""
+        found: list[list[int]] = []
+        for i in np.flatnonzero(self.status == SOLVED):
+            near = (place for place in found if np.max(np.abs(self.y[i] - self.y[place[0]]), initial=0.0) <= NEGLIGIBLE)
+            home = next(near, None)
+            found.append([i]) if home is None else home.append(i)
+        return found
+
     def different_values(self) -> int:
         """How many different values the solved branches have."""
         values = np.sort(self.value[(self.status == SOLVED) & (self.violation <= FEASIBLE)])

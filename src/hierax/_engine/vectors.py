@@ -24,7 +24,7 @@ from hierax._base.constants import LOWER_STARTS
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functions, Programs, Units, Values, raveled
 from hierax._engine.programs import Point as Point
-from hierax._engine.segments import FLAT, not_convex
+from hierax._engine.segments import FLAT, SEGMENTS, not_convex
 from hierax._lower.active_set import Found, Level, Tracker, centre
 from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, OutOfTime, SecondDerivatives, Stop, System, stiffness
 from hierax._math.hypergradient import MOST as MAX_ORDER
@@ -310,6 +310,11 @@ class VectorProblem(InUnits):
         """Points that cover Y."""
         return self.cover_y(self._centre[1], unit_cube(self.layout.ny, LOWER_STARTS - 1, self._seed))
 
+    def meet(self, y: np.ndarray) -> None:
+        """From now on the lower level, which is not convex, is solved from y as well."""
+        self.bent = "not convex: it has a solution that its other starts did not lead to"
+        self.lower_starts = np.concatenate([y[None], self.lower_starts])[:LOWER_STARTS]
+
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
@@ -325,6 +330,11 @@ class VectorProblem(InUnits):
         for x in others if small else others[:FEW]:
             found = found or bent_below(self, x, looks[: 2 * FEW if small else 1])
         return found
+
+    @property
+    def looks(self) -> int:
+        """At how many points its convexity was looked at."""
+        return SEGMENTS if self.programs.large else LOWER_STARTS if self._moderate else FEW
 
     @property
     def _moderate(self) -> bool:

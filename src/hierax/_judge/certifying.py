@@ -5,6 +5,7 @@ with that reference. What the numbers mean, equation by equation: docs/guides/ce
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.flatten_util
@@ -122,11 +123,13 @@ def certificate_in(
     lengths: tuple[PyTree, PyTree] | None = None,
     training: Retraining | None = None,
     hand: HandMade | None = None,
+    known: Sequence[np.ndarray] = (),
 ) -> Certificate:
     """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
 
     Where `stop` says so, tests that are left are not made, and the verdict says which. `training` is how the lower
-    level is trained where it is not solved; `hand` is the same problem by hand.
+    level is trained where it is not solved; `hand` is the same problem by hand; `known` are vectors y that a search
+    has met: the lower level is solved from them as well.
     """
     given = None if multipliers is None else _fitting(setting, multipliers)
     most = None if lengths is None else _fitting_lengths(setting, lengths)
@@ -138,7 +141,7 @@ def certificate_in(
     else:
         with one_blas_thread:
             numbers = {} if state is None else of_psi(setting, lower or Exact(), state, notes)
-            numbers |= _inspected(Inspection(setting, seed, stop, most, hand), lower, given, notes)
+            numbers |= _inspected(Inspection(setting, seed, stop, most, hand, known), lower, given, notes)
     x, y = setting.whole(setting.x, setting.y)
     found = numbers.pop("reference")
     return Certificate(
@@ -155,12 +158,13 @@ def certificate_in(
 
 def _inspected(look: Inspection, lower: AbstractLowerSolver | None, given: Multipliers | None, notes: Notes) -> Numbers:
     """Everything about a point whose lower level is solved."""
-    setting, at, bent = look.setting, look.reference(lower), look.vectors.bent
+    setting, at = look.setting, look.reference(lower)
+    bent = look.vectors.bent
     found = look.lower_solution(at.best, at.status)
     numbers = {"reference": found} | look.feasibility(row_names(found)) | look.units(notes)
-    if bent is not None or at.branches.different_values() > 1:
-        why = bent or "not convex: it has several local solutions"
-        numbers["not_convex"] = f"{why}: v(x) is the best of {len(at.branches.status)} solves"
+    numbers["not_convex"] = why = look.why_not_convex(at.branches)
+    if why is None and look.doubt == np.inf and lower is None:
+        notes["convexity"] = f"that the lower level is convex was seen at {look.vectors.looks} points, not proved"
     if at.branches.best() is None or at.status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         notes |= dict.fromkeys(missing, "there is no reference solution")

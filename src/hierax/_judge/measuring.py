@@ -11,15 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import LITTLE, LOWER_STARTS
 from hierax._base.text import entries
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import ROUNDING, Float64Problem
+from hierax._engine.float64_problem import FEW, ROUNDING, Float64Problem
 from hierax._engine.lengths import Most, lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
+from hierax._engine.settling import settled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import Matrices, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
+from hierax._math.scatter import chance_of_more, most_left, unit_cube
 from hierax._problem.problem import Multipliers, Rows
 
 SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
@@ -84,10 +87,16 @@ class Inspection:
     """A setting's point in units."""
 
     def __init__(
-        self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
+        self,
+        setting: Float64Problem,
+        seed: int,
+        stop: Stop,
+        most: Most | None,
+        hand: HandMade | None,
+        known: Sequence[np.ndarray] = (),
     ) -> None:
-        """`most`: lengths of x and y that the user knows; `hand`: the problem by hand."""
-        self.setting, self.seed, self.stop = setting, seed, stop
+        """`most`: lengths of x and y that the user knows; `hand`: the problem by hand; `known`: y's to begin at."""
+        self.setting, self.seed, self.stop, self._known = setting, seed, stop, known
         self.programs = programs = Programs(setting, hand)
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         self._inside = x, y = programs.landed(self.x, self.y)
@@ -100,6 +109,7 @@ class Inspection:
         self.vectors = VectorProblem(programs, units, y, seed, stop=stop)
         self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
         self.raw = programs.raw_values(x, y)
+        self.doubt = np.inf  # by how much a y may be lower than all solutions of the lower level that are known
 
     def units(self, notes: Notes) -> Numbers:
         """The lengths that everything is measured in, and which of them are only assumed."""
@@ -140,6 +150,9 @@ class Inspection:
         """The solutions of the lower level at x."""
         (x, y), vectors = self.at, self.vectors
         found = vectors.branches_in_time(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
+        if solver is None:
+            found, self.doubt = settled(vectors, x, found)
+            found = found if self.doubt < np.inf or found.best() is None else self._widened(found)
         best = found.best()
         if best is None or found.unbounded:
             infeasible = found.status.size and (found.status == INFEASIBLE).all()
@@ -148,6 +161,38 @@ class Inspection:
             return Reference(none, none, found, status)
         lowest = Point(x, found.y[best], found.mu[best])
         return Reference(lowest, self._near(found, best), found, int(found.status[best]))
+
+    def _widened(self, found: Branches) -> Branches:
+        """Solutions from more starts, where none is proved to be the best: from points of the search, and all over Y.
+
+        Of the latter as long as another start may well end at a solution that none has met.
+        """
+        (x, _), vectors, none = self.at, self.vectors, np.zeros(self.programs.layout.rows)
+        for y in self._known:
+            one = vectors.newton.solve(x, vectors.landed(x, y / vectors.y_unit)[1], none)
+            if one is not None and one.slopes.value < found.value[found.best() or 0] - DIFFERENT_VALUES:
+                vectors.meet(one.y)
+                found = Branches.joined([found, Branches.one(self.programs.layout, one.y, one.mu, one.slopes, SOLVED)])
+        for turn in range(1, FEW if vectors.bent is not None and self.programs.lanes > 1 else 0):
+            if chance_of_more([len(place) for place in found.places()]) <= LITTLE or self.stop():
+                break
+            more = vectors.cover_y(self.at[1], unit_cube(self.y.size, LOWER_STARTS, self.seed + turn))[1:]
+            found = Branches.joined([found, vectors.functions.branches(x, more, np.tile(none, (len(more), 1)), False)])
+        return found
+
+    def why_not_convex(self, found: Branches) -> str | None:
+        """What is known of v(x) where the lower level is not convex; None: nothing speaks against convexity."""
+        why = self.vectors.bent
+        if why is None and found.different_values() < 2:
+            return None
+        why = f"{why or 'not convex: it has several local solutions'}: v(x) is the best of {len(found.status)} solves"
+        if self.doubt < np.inf:
+            size = f" by more than {self.doubt * self.vectors.lower_unit:.1g}" if self.doubt > 0 else ""
+            return f"{why}, and bounds of G over all of Y prove that no y is lower{size}"
+        met = [len(place) for place in found.places()]
+        chance = f"about {chance_of_more(met):.0%}" if 1 in met else f"below {most_left(sum(met)):.0%}"
+        places = f"{why}, which ended at {len(met)} places; samples cannot prove that none is lower"
+        return f"{places}: that another solve would end at a new one has a chance {chance}"
 
     def _near(self, found: Branches, best: int) -> Point:
         """The solution of the lower level that the point is compared with.
