@@ -157,8 +157,11 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
         confirmed &= -relative_gap(lower, value) <= FEASIBLE
         value = lower
     better = Point(point.x, found.y[best], found.mu[best])
+    gap = relative_gap(lower, value)
+    if gap <= const.NEGLIGIBLE:  # G may be lower elsewhere by less than any gap tells
+        gap = max(gap, float(np.max(np.abs(vectors.moved_down(point.x, point.y, better.mu) - point.y), initial=0.0)))
     return unsolved._replace(
-        gap=relative_gap(lower, value),
+        gap=gap,
         better=better,
         residual=vectors.layout.kkt_residual(vectors.values(point.x, point.y, better.mu), better.mu),
         confirmed=confirmed,

@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.constants import LOWER_STARTS
+from hierax._base.constants import LOWER_STARTS, MANY
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functions, Programs, Units, Values, raveled
 from hierax._engine.programs import Point as Point
 from hierax._engine.segments import FLAT, SEGMENTS, not_convex
 from hierax._lower.active_set import Found, Level, Tracker, centre
 from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, OutOfTime, SecondDerivatives, Stop, System, stiffness
+from hierax._lower.sliding import slid
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -380,6 +381,8 @@ class VectorProblem(InUnits):
         follower = self.follower
         if follower is not None:
             found = follower.solve(x, y, multipliers)
+            if found is not None and not follower.unique(found):
+                found = self.slid(x, found) or found
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED)
         scanned = [] if mu is not None else self._scanned(x, y)
@@ -388,6 +391,31 @@ class VectorProblem(InUnits):
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
+
+    def slid(self, x: np.ndarray, found: Found) -> Found | None:
+        """The solution that is lower by so little that no residual told it from the one found; None: there is none."""
+        y = self.moved_down(x, found.y, found.mu)
+        if y is found.y:
+            return None
+        rows = self.functions.slopes(x, y, found.mu).rows
+        return self.newton.held(x, y, found.mu, self.layout.equal | (found.mu > 0) | (rows > -FEASIBLE))
+
+    def moved_down(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        """Where G is lower than at y, by more than rounding and less than a residual tells, and no row worse; else y."""
+        by_hand = self.programs.hand is not None or self.programs.large
+        matrices = None if by_hand else self.functions.matrices(x, y, mu)
+        if not isinstance(matrices, Matrices):
+            return y
+        here = self.functions.slopes(x, y, np.zeros(mu.size))
+        move = slid(matrices, here.gradient, here.rows, mu, self.layout.equal)
+        if not move.any():
+            return y
+        moved = self.landed(x, y + move)[1]
+        there = self.functions.slopes(x, moved, np.zeros(mu.size))
+        worse, before = (np.max(self.layout.beyond(at.rows), initial=0.0) for at in (there, here))
+        size = abs(here.value) + abs(float(self.units.lower.origin) / self.lower_unit)
+        lower = here.value - there.value > MANY * np.finfo(float).eps * size
+        return moved if lower and worse <= before + ROUNDING else y
 
     def branches_in_time(self, x: np.ndarray, y: np.ndarray) -> Branches:
         """The same without mu; none where the time is up before they are known."""

@@ -234,7 +234,10 @@ def _above(look: Inspection, reference: Reference, notes: Notes) -> Numbers:
     return {
         "gains": tuple((kink, _stated(kink, one, scale) * unit) for kink, one in gains),
         "upper_scale": scale * unit,
-        "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
+        "around": around._replace(
+            looks=[look._replace(change=look.change * unit) for look in around.looks],
+            both_sides=[[change * unit for change in changes] for changes in around.both_sides],
+        ),
         "rounding": (NOISE * size + smallest.nu[moved] @ np.abs(values[moved])) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": float(np.min(at.radii, initial=np.inf)),

@@ -190,7 +190,7 @@ class Inspection:
             size = f" by more than {self.doubt * self.vectors.lower_unit:.1g}" if self.doubt > 0 else ""
             return f"{why}, and bounds of G over all of Y prove that no y is lower{size}"
         met = [len(place) for place in found.places()]
-        chance = f"about {chance_of_more(met):.0%}" if 1 in met else f"below {most_left(sum(met)):.0%}"
+        chance = f"below {most_left(sum(met)):.0%}" if met and 1 not in met else f"about {chance_of_more(met):.0%}"
         places = f"{why}, which ended at {len(met)} places; samples cannot prove that none is lower"
         return f"{places}: that another solve would end at a new one has a chance {chance}"
 
@@ -231,6 +231,7 @@ class Inspection:
     def below(self, at: Reference, value: float, given: Multipliers | None) -> Numbers:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         vectors, layout, point, unit = self.vectors, self.programs.layout, at.local, self.vectors.lower_unit
+        x, landed = vectors.landed(*self.at)
         multipliers = [point.mu, point.mu if given is None else self._in_units(point.mu, given)]
         residuals = [layout.kkt_residual(vectors.values(*self.at, mu), mu) for mu in multipliers]
         tie = _tie(vectors.lower_slope(*self.at), at.branches.slope[at.branches.best() or 0])
@@ -243,6 +244,7 @@ class Inspection:
             "lower_gap": lower - value,
             "distance": float(np.linalg.norm(self.y - point.y * vectors.y_unit)),
             "kkt_residual": min(residuals),
+            "slide": float(np.max(np.abs(vectors.moved_down(x, landed, point.mu) - landed), initial=0.0)),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
             "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
             "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, FLAT * (abs(lower) + unit)),
