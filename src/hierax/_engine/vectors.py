@@ -401,7 +401,7 @@ class VectorProblem(InUnits):
         return self.newton.held(x, y, found.mu, self.layout.equal | (found.mu > 0) | (rows > -FEASIBLE))
 
     def moved_down(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Where G is lower than at y, by more than rounding and less than a residual tells, and no row worse; else y."""
+        """Where G is lower than at y, by more than rounding and less than residuals tell, and no row worse; else y."""
         by_hand = self.programs.hand is not None or self.programs.large
         matrices = None if by_hand else self.functions.matrices(x, y, mu)
         if not isinstance(matrices, Matrices):
