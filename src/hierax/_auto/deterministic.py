@@ -22,7 +22,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
-from hierax._judge.certifying import certificate_in
+from hierax._judge.certifying import as_stated, certificate_in
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import chance_of_more, most_left
 from hierax._run.call import progress_bar
@@ -35,7 +35,7 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     assert auto.route is not None and auto.starts is not None
     further = 3 * const.STARTS if auto.route == "small" and all_starts else 0
     with progress_bar(session.call.progress, session.call.news, auto.starts, "starts") as show, one_blas_thread:
-        problem = sessions.float64_problem(session.prepared, session.seed)
+        problem = sessions.float64_problem(session.prepared, session.seed, open_kinks=True)
         session.compiles(problem.bound)
         space = Space.of(problem, auto.starts, session.seed, further, lambda: work.passed)
         _refuse_nonfinite(space)
@@ -57,6 +57,7 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
     multipliers = sessions.multipliers_of(problem, mu, certificate)
     starts = Starts(tuple(ends), global_words)
+    certificate = certificate and as_stated(problem, certificate)
     return session.solution(hunt.as_given(point), multipliers, status, certificate, starts, upper)
 
 

@@ -275,6 +275,10 @@ def _objections(at: Certificate, tol: float | None, limits: dict[str, float | No
         found += _below(at, gap)
     if stationarity < math.inf:
         found += _above(at, stationarity)
+    if "kink" in at.notes:  # what derivatives say is open; values still refute
+        by_slopes = [one for one in found if "KKT residual" in one.text or "not stationary" in one.text]
+        found = [one._replace(sure=False) if one in by_slopes else one for one in found]
+        found.append(Objection(f"{at.notes['kink']}.", False))
     return found
 
 

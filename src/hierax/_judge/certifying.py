@@ -99,7 +99,7 @@ def certify(
     ):
         if given is not None and not isinstance(given, kind):
             raise InputError(f"{name}={given!r}: needs {needs}, or None.")
-    setting = Float64Problem.of(problem, x, y, samples, seed)
+    setting = Float64Problem.of(problem, x, y, samples, seed, open_kinks=True)
     for name, tree in (("x", setting.x), ("y", setting.y)):
         if not np.isfinite(numbers_of(tree)).all():
             raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
@@ -110,7 +110,17 @@ def certify(
 
         why = is_trained(setting, seed) if lower is None else None
         training = None if why is None else Retraining.before(setting, seed, stop, why)
-        return certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training)
+        return as_stated(setting, certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training))
+
+
+def as_stated(setting: Float64Problem, found: Certificate) -> Certificate:
+    """A certificate whose y, lengths and multipliers are those of the problem as it was stated."""
+    if setting.tops is None or found.reference.multipliers is None:
+        return found
+    rows, (of_x, of_y) = found.reference.multipliers, found.lengths
+    own = rows._replace(inequalities=setting.own(rows.inequalities))
+    reference = found.reference._replace(y=setting.whole(setting.x, found.reference.y)[1], multipliers=own)
+    return dataclasses.replace(found, lengths=(of_x, of_y[0]), reference=reference)
 
 
 def certificate_in(
@@ -131,9 +141,14 @@ def certificate_in(
     level is trained where it is not solved; `hand` is the same problem by hand; `known` are vectors y that a search
     has met: the lower level is solved from them as well.
     """
-    given = None if multipliers is None else _fitting(setting, multipliers)
-    most = None if lengths is None else _fitting_lengths(setting, lengths)
+    stated = setting.tops is None  # else there are more rows and entries than the user knows of
+    given = None if multipliers is None or not stated else _fitting(setting, multipliers)
+    most = None if lengths is None or not stated else _fitting_lengths(setting, lengths)
     notes: Notes = {}
+    away, kink = (np.inf, "") if hand is not None or training is not None else setting.kink()
+    if away <= STEPS[-1]:
+        side = "derivatives there are those of one side; write it as rows with a further entry of y, or avoid it"
+        notes["kink"] = f"the point is at a kink of the problem's functions ({kink}, {away:.1g} away): {side}"
     if state is None and training is None:
         notes["stationarity"] = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
     if training is not None:
@@ -147,7 +162,7 @@ def certificate_in(
     return Certificate(
         x=x,
         y=y,
-        reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
+        reference=found if not stated else found._replace(y=setting.whole(setting.x, found.y)[1]),
         data=f"{setting.zeta.text}; {setting.xi.text}",
         samples=setting.fresh_samples,
         unvarying=setting.unvarying(),
