@@ -43,6 +43,7 @@ class Passed(NamedTuple):
     here: np.ndarray
     end: Point
 
+    @np.errstate(invalid="ignore")  # of those that have run off nothing is known
     def is_at(self, other: "Passed") -> bool:
         """Whether both are after the same stage, and at the same place."""
         alike = self.stage == other.stage and self.here.shape == other.here.shape

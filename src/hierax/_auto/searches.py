@@ -82,6 +82,17 @@ def first_solves(hunt: Hunt) -> None:
     pairs = hunt.piece("first solves", solve)
     hunt.firsts, hunt.statuses = [first for first, _ in pairs], [status for _, status in pairs]
     hunt.over = nothing_solved(hunt) and UNBOUNDED in hunt.statuses
+    if hunt.over:  # it may have a solution at some x: y (x - 1/2), for one
+        hunt.piece("where it is stationary", _where_stationary, hunt)
+
+
+def _where_stationary(hunt: Hunt) -> None:
+    """Points at which the lower level is stationary, from a few starts, until one of them is a solution."""
+    rows = np.zeros(hunt.vectors.layout.rows)
+    for number in range(FEW):
+        start = Point(hunt.space.xs[number], hunt.space.ys[number], rows)
+        if hunt.add(kkt_polish(hunt.space, hunt.work, start, (), const.RELAXATIONS), number).accepted:
+            return
 
 
 def proof_of_contradiction(hunt: Hunt) -> None:
