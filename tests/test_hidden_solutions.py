@@ -79,7 +79,7 @@ def test_a_slope_far_below_every_tolerance_decides_y(eps):
     x = 0.53396
     y = np.array([np.sin(3 * x), x])
     assert hx.certify(problem, x, y).verdict(1e-3) == "yes"
-    off = hx.certify(problem, x, y + [0.36, 0.0])
+    off = hx.certify(problem, x, y + np.array([0.36, 0.0]))
     assert off.verdict() == "no"
     assert "y can move" in " ".join(off.reasons())
 
