@@ -21,7 +21,7 @@ from hierax._base.jaxprs import Curvature, curvatures, degree, depends_on_argume
 from hierax._base.kinks import KINKS, Function, can_be_opened, heights, nearest_kink, opened
 from hierax._base.sample_kinks import has_sample_kinks, without_sample_kinks
 from hierax._base.trees import split_variable
-from hierax._compile.bound import Bound, with_rests
+from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
@@ -102,15 +102,14 @@ class Float64Problem:
         problem, _ = smooth_in_samples(problem, x, y)
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
-            tops = _tops(problem, with_rests(problem.lower, x_rest, y_rest), x, y) if open_kinks else None
-            if tops is not None:
-                problem, y, y_rest, bound = _opened(problem), (y, tops(x, y)), (y_rest, None), None
             if bound is None or not is_double(x, y, bound.problem):
-                sources = problem.zeta, problem.xi
-                zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in sources)
-                bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
-            above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
+                bound = _bound(problem, x_rest, y_rest)
             x, y = doubled_on_host((x, y))
+            tops = _tops(bound, x, y) if open_kinks and problem.xi is None else None
+            if tops is not None:
+                problem, y, y_rest = _opened(problem), (y, doubled_on_host(tops(x, y))), (y_rest, None)
+                bound = _bound(problem, x_rest, y_rest)
+            above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             # The key of a program holds all traces of its problem: if they grew on the way, it would compile twice.
             for name in CONSTRAINTS:
                 bound.trace(name, (x, y))
@@ -278,13 +277,22 @@ def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
     return [one for one, leaf in zip(found, leaves, strict=True) for _ in range(leaf.size)]
 
 
-def _tops(problem: Problem, stated: Program, x: PyTree, y: PyTree) -> Callable[[PyTree, PyTree], Array] | None:
+def _bound(problem: Problem, x_rest: PyTree, y_rest: PyTree) -> Bound:
+    """The problem ready to compile, in double precision."""
+    sources = {"zeta": problem.zeta, "xi": problem.xi}
+    wide = {name: one if isinstance(one, FiniteFiles) else doubled(one) for name, one in sources.items()}
+    return Bound(dataclasses.replace(problem, **wide), x_rest, y_rest, mixed=True)
+
+
+def _tops(bound: Bound, x: PyTree, y: PyTree) -> Function | None:
     """The kinks of G at a point, as a function of it; None where there are none that can be opened."""
+    bound.trace("lower", (x, y, None))
+    problem = bound.problem
 
     def lower(x: PyTree, y: PyTree) -> PyTree:
-        return stated(x, y, None)
+        return problem.lower(x, y, None)
 
-    text = "" if problem.xi is not None else str(jax.make_jaxpr(lower)(x, y))
+    text = str(jax.make_jaxpr(lower)(x, y))
     if "stop_gradient" in text or not any(name in text for name in KINKS):
         return None
     boxes = [sets.bounds(part, tree) for part, tree in ((problem.x_set, x), (problem.y_set, y))]

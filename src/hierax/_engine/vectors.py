@@ -401,7 +401,9 @@ class VectorProblem(InUnits):
         if not isinstance(matrices, Matrices):
             return y
         here = self.functions.slopes(x, y, np.zeros(mu.size))
-        move = slid(matrices, here.gradient, here.rows, mu, self.layout.equal)
+        by_x = np.abs(self.functions.mixed(x, y, mu)[: y.size]).sum(axis=1)
+        unsure = FEW * FEASIBLE * float(np.max(by_x, initial=0.0))  # x may be off by so much
+        move = slid(matrices, here.gradient, unsure, here.rows, mu, self.layout.equal)
         if not move.any():
             return y
         moved = self.landed(x, y + move)[1]

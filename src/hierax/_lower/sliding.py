@@ -18,8 +18,13 @@ FLAT = 1e-13  # slopes, in units and of the sizes that they are computed from, u
 MOST_ENTRIES = 100  # of y: what a singular value decomposition and a linear program take is nothing up to there
 
 
-def slid(matrices: Matrices, slope: np.ndarray, rows: np.ndarray, mu: np.ndarray, equal: np.ndarray) -> np.ndarray:
-    """How y moves down; `slope` is the gradient of G, `mu` are good multipliers. Zeros where it stays."""
+def slid(
+    matrices: Matrices, slope: np.ndarray, unsure: float, rows: np.ndarray, mu: np.ndarray, equal: np.ndarray
+) -> np.ndarray:
+    """How y moves down; `slope` is the gradient of G, `mu` are good multipliers. Zeros where it stays.
+
+    Slopes up to `unsure` are none: x may be meant to be where they vanish.
+    """
     none = np.zeros(slope.size)
     if slope.size > MOST_ENTRIES or not matrices.finite or not isinstance(matrices.hessian, np.ndarray):
         return none
@@ -29,7 +34,7 @@ def slid(matrices: Matrices, slope: np.ndarray, rows: np.ndarray, mu: np.ndarray
     free = scipy_linalg.null_space(np.concatenate([jacobian[held], curved, np.zeros((1, slope.size))]), ROUNDING)
     small = free @ (free.T @ slope)
     size = np.max(np.abs(small), initial=0.0)
-    if size <= FLAT * (1 + np.abs(slope).sum() + np.abs(mu) @ np.abs(jacobian).sum(axis=1)):
+    if size <= unsure + FLAT * (1 + np.abs(slope).sum() + np.abs(mu) @ np.abs(jacobian).sum(axis=1)):
         return none
     loose = ~held
     found = scipy_optimize.linprog(
