@@ -85,13 +85,12 @@ def _known(found: Interval) -> Interval:
 
 
 def _anything(aval: Any) -> Interval:
+    ends: tuple[Any, Any] = -np.inf, np.inf
     if aval.dtype == bool:
-        least, most = False, True
-    elif jnp.issubdtype(aval.dtype, jnp.floating):
-        least, most = -np.inf, np.inf
-    else:
-        least, most = np.iinfo(aval.dtype).min, np.iinfo(aval.dtype).max
-    return Interval(jnp.full(aval.shape, least, aval.dtype), jnp.full(aval.shape, most, aval.dtype))
+        ends = False, True
+    elif jnp.issubdtype(aval.dtype, jnp.integer):
+        ends = np.iinfo(aval.dtype).min, np.iinfo(aval.dtype).max
+    return Interval(*(jnp.full(aval.shape, end, aval.dtype) for end in ends))
 
 
 def _times(a: Any, b: Any) -> Array:

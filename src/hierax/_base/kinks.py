@@ -93,7 +93,7 @@ def can_be_opened(function: Function, x: PyTree, y: PyTree, low: PyTree, high: P
         return jax.jacfwd(lambda t: opened(function, x, y, t)[::2])(t)
 
     def over(low: PyTree, high: PyTree) -> Array:
-        least = bounds(lambda at: opened(function, *at, None).kinks, low, high)
+        least = bounds(lambda at: opened(function, at[0], at[1], None).kinks, low, high)
         t = jnp.concatenate([jnp.ravel(one.low) for one in least])
         found = bounds(slopes, (low, t), (high, jnp.full_like(t, jnp.inf)))
         return jnp.min(jnp.concatenate([jnp.ravel(one.low) for one in found]))

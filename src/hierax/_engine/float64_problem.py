@@ -279,9 +279,8 @@ def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
 
 def _bound(problem: Problem, x_rest: PyTree, y_rest: PyTree) -> Bound:
     """The problem ready to compile, in double precision."""
-    sources = {"zeta": problem.zeta, "xi": problem.xi}
-    wide = {name: one if isinstance(one, FiniteFiles) else doubled(one) for name, one in sources.items()}
-    return Bound(dataclasses.replace(problem, **wide), x_rest, y_rest, mixed=True)
+    zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in (problem.zeta, problem.xi))
+    return Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
 
 
 def _tops(bound: Bound, x: PyTree, y: PyTree) -> Function | None:

@@ -194,7 +194,7 @@ class Branches(NamedTuple):
     def places(self) -> list[list[int]]:
         """The solved branches, those at one place together."""
         found: list[list[int]] = []
-        for i in np.flatnonzero(self.status == SOLVED):
+        for i in map(int, np.flatnonzero(self.status == SOLVED)):
             near = (place for place in found if np.max(np.abs(self.y[i] - self.y[place[0]]), initial=0.0) <= NEGLIGIBLE)
             home = next(near, None)
             found.append([i]) if home is None else home.append(i)

@@ -12,7 +12,7 @@ until none is left, or a lower y is found (branch and bound).
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,11 +42,11 @@ class Enclosed(NamedTuple):
         curved: bounds of the Hessian of L over the box that holds both.
     """
 
-    least: Array
-    middle: Array
-    beyond: Array
-    tangent: Array
-    curved: Array
+    least: Any
+    middle: Any
+    beyond: Any
+    tangent: Any
+    curved: Any
 
 
 def enclosed(traced: Traced, x: Array, box: Array, point: Array, mu: Array) -> Enclosed:
@@ -116,7 +116,7 @@ class _Halving:
             return self.found, 0.0
         if limits.shape[1] > FEW or not np.isfinite(limits).all():
             return self.found, np.inf
-        sides = [np.linspace(*side, 1 + round(BOXES ** (1 / limits.shape[1]))) for side in limits.T]
+        sides = [np.linspace(low, high, 1 + round(BOXES ** (1 / limits.shape[1]))) for low, high in limits.T]
         boxes = np.array([np.transpose(box) for box in itertools.product(*map(list, map(itertools.pairwise, sides)))])
         known, least = np.zeros((0, *limits.shape)), np.zeros(0)
         for turn in range(1, ROUNDS + 1):
