@@ -5,10 +5,6 @@ import numpy as np
 import pytest
 
 import hierax as hx
-from hierax._engine.float64_problem import Float64Problem
-from hierax._engine.programs import Programs, raw_units
-from hierax._engine.settling import settled
-from hierax._engine.vectors import VectorProblem
 
 
 def well(width):
@@ -19,25 +15,6 @@ def well(width):
         x_set=hx.Box(-2.0, 2.0),
         y_set=hx.Box(-3.0, 3.0),
     )
-
-
-def settled_at(problem, x, y):
-    """Values of the lower level's solutions at (x, y), by how much a y may be lower, and the least on a fine grid."""
-    setting = Float64Problem.of(problem, x, y, 64, 0)
-    programs = Programs(setting)
-    x, y = np.atleast_1d(x), np.atleast_1d(y)
-    vectors = VectorProblem(programs, raw_units(setting), y, 0)
-    found, left = settled(vectors, x, vectors.branches(x, y))
-    return found.value[found.best()], left
-
-
-@pytest.mark.parametrize("width", [0.1, 0.01, 1e-3])
-def test_the_value_of_a_level_with_a_narrow_well_is_that_of_a_fine_grid(width):
-    value, left = settled_at(well(width), 0.5, -0.5)
-    grid = 0.7237 + width * np.linspace(-3, 3, 20001)
-    lowest = np.min(0.2 * (grid + 0.5) ** 2 - 2 * np.exp(-(((grid - 0.7237) / width) ** 2)))
-    assert left == 0.0
-    assert value == pytest.approx(lowest, abs=1e-6)
 
 
 def test_hidden_wells_refute_points_outside_of_them():

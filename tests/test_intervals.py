@@ -1,11 +1,16 @@
-"""Bounds over boxes hold: no value, slope or curvature at a point of a box is outside of them."""
+"""Bounds over boxes hold: no value, slope or curvature at a point of a box is outside of them; v(x) by such bounds."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_hidden_solutions import well
 
 from hierax._base.intervals import bounds
+from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.programs import Programs, raw_units
+from hierax._engine.settling import settled
+from hierax._engine.vectors import VectorProblem
 
 FUNCTIONS = {
     "well": lambda y: 0.2 * (y[0] + y[1]) ** 2 - 2 * jnp.exp(-(((y[0] - 0.7) / 0.3) ** 2)),
@@ -51,3 +56,22 @@ def test_a_quadratic_function_has_one_hessian_in_all_of_space():
     square = jax.jacfwd(jax.jacfwd(lambda y: jnp.sum((y - 1.0) ** 2)))
     (found,) = bounds(square, jnp.full(2, -jnp.inf), jnp.full(2, jnp.inf))
     assert np.array_equal(found.low, 2 * np.eye(2))
+
+
+def settled_at(problem, x, y):
+    """Values of the lower level's solutions at (x, y), by how much a y may be lower, and the least on a fine grid."""
+    setting = Float64Problem.of(problem, x, y, 64, 0)
+    programs = Programs(setting)
+    x, y = np.atleast_1d(x), np.atleast_1d(y)
+    vectors = VectorProblem(programs, raw_units(setting), y, 0)
+    found, left = settled(vectors, x, vectors.branches(x, y))
+    return found.value[found.best()], left
+
+
+@pytest.mark.parametrize("width", [0.1, 0.01, 1e-3])
+def test_the_value_of_a_level_with_a_narrow_well_is_that_of_a_fine_grid(width):
+    value, left = settled_at(well(width), 0.5, -0.5)
+    grid = 0.7237 + width * np.linspace(-3, 3, 20001)
+    lowest = np.min(0.2 * (grid + 0.5) ** 2 - 2 * np.exp(-(((grid - 0.7237) / width) ** 2)))
+    assert left == 0.0
+    assert value == pytest.approx(lowest, abs=1e-6)

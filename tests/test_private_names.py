@@ -23,6 +23,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_envelope.py": {"_math"},
     "tests/test_feeder.py": {"_compile", "_problem", "_run"},
     "tests/test_hypergradient.py": {"_math", "_problem"},
+    "tests/test_intervals.py": {"_base", "_engine"},
     "tests/test_judge_retraining.py": {"_auto", "_base", "_engine", "_judge", "_run"},
     "tests/test_lagrangian.py": {"_math"},
     "tests/test_linear_solvers.py": {"_engine", "_lower"},
