@@ -1,4 +1,4 @@
-"""Bounds over boxes hold: no value, slope or curvature at a point of a box is outside of them; v(x) by such bounds."""
+"""Unit tests of hierax._base.intervals and hierax._engine.settling: no value, slope or curvature is out of bounds."""
 
 import jax
 import jax.numpy as jnp

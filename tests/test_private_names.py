@@ -31,7 +31,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_lvhba.py": {"_math"},
     "tests/test_much_data.py": {"_auto", "_run"},
     "tests/test_pace.py": {"_math", "_methods"},
-    "tests/test_parts_of_auto.py": {"_auto", "_base", "_engine", "_run"},
+    "tests/test_parts_of_auto.py": {"_auto", "_base", "_engine", "_math", "_run"},
     "tests/test_parts_of_base.py": {"_base"},
     "tests/test_parts_of_bridges.py": {"_bridges"},
     "tests/test_parts_of_compile.py": {"_compile"},

@@ -87,12 +87,9 @@ def first_solves(hunt: Hunt) -> None:
 
 
 def _where_stationary(hunt: Hunt) -> None:
-    """Points at which the lower level is stationary, from a few starts, until one of them is a solution."""
-    rows = np.zeros(hunt.vectors.layout.rows)
-    for number in range(FEW):
-        start = Point(hunt.space.xs[number], hunt.space.ys[number], rows)
-        if hunt.add(kkt_polish(hunt.space, hunt.work, start, (), const.RELAXATIONS), number).accepted:
-            return
+    """A point at which the lower level is stationary, near the given start."""
+    start = Point(hunt.space.xs[0], hunt.space.ys[0], np.zeros(hunt.vectors.layout.rows))
+    hunt.add(kkt_polish(hunt.space, hunt.work, start, (), const.RELAXATIONS), 0)
 
 
 def proof_of_contradiction(hunt: Hunt) -> None:
