@@ -111,7 +111,7 @@ GROUPS = (
         _of(
             "hierax_lab.problems",
             "synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy svm svm_reference svm_hypergradient "
-            "SVMSolution weight_decay smd",
+            "SVMSolution weight_decay smd chain membrane flows",
         ),
     ),
 )
@@ -296,6 +296,7 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax_lab.problems.svm": ("benchmarks/paper-experiments.md",),
     "hierax_lab.problems.weight_decay": ("benchmarks/paper-experiments.md",),
     "hierax_lab.problems.smd": ("benchmarks/leaderboard.md",),
+    **dict.fromkeys(_of("hierax_lab.problems", "chain membrane flows"), ("benchmarks/cost.md",)),
     "hierax.estimators.BilevelSVC": ("guides/estimators.md",),
     "hierax.estimators.HyperCleaner": ("guides/estimators.md",),
     "hierax.estimators.NormBoundedMLPClassifier": ("guides/estimators.md",),
