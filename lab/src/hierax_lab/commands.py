@@ -30,6 +30,7 @@ from hierax_lab.bench import (
     medium,
     methods,
     own_method,
+    race,
     sampled,
     samples,
     samples_rows,
@@ -432,6 +433,25 @@ def bench_cold(
 ) -> None:
     """Measure CPU seconds from a fresh Python process to the answer, compilation included, for eleven calls."""
     cold.run(_wide_console(), _known("--only", only, list(COLD_CALLS)), out or Path("out") / "cold")
+
+
+@bench_app.command("race", epilog="Example: hierax bench race --quick")
+def bench_race(
+    problem: Problems = None,
+    solver: Solvers = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two problems, two solvers; judges nothing.")] = False,
+    ipopt: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="A Python with CasADi; unset: this one.", show_default=False)
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run also what race.json in the folder has.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write the page of the results there.", show_default=False)] = None,
+    out: Out = None,
+) -> None:
+    """Race `hx.solve` with nothing set against solvers by hand, SLSQP and Ipopt: CPU seconds, cold and warm."""
+    names, solvers = _known("--problem", problem, race.NAMES), _known("--solver", solver, race.SOLVERS)
+    if quick:
+        names, solvers = race.QUICK
+    race.run(_wide_console(), names, solvers, out or Path("out") / "race", again, ipopt, page)
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:
