@@ -146,7 +146,7 @@ def certificate_in(
     most = None if lengths is None or not stated else _fitting_lengths(setting, lengths)
     notes: Notes = {}
     away, kink = (np.inf, "") if hand is not None or training is not None else setting.kink()
-    if away <= STEPS[-1]:
+    if away <= FEASIBLE:
         side = "derivatives there are those of one side; write it as rows with a further entry of y, or avoid it"
         notes["kink"] = f"the point is at a kink of the problem's functions ({kink}, {away:.1g} away): {side}"
     if state is None and training is None:
