@@ -128,21 +128,27 @@ def nearest_kink(function: Callable[..., PyTree], *args: PyTree) -> tuple[float,
         >>> nearest_kink(lambda y: jax.nn.logsumexp(y), jnp.ones(2))
         (inf, '')
     """
-    closed = jax.make_jaxpr(function)(*args)
-    found = [(np.inf, "")]
-    text = str(closed)
-    if "stop_gradient" in text or not any(f" {name} " in text or f" {name}[" in text for name in TIES):
-        return found[0]
+    closed, names = jax.make_jaxpr(function)(*args), list[str]()
 
-    def results(equation: Any, parts: list[_Part]) -> list[_Part]:
-        part, name, of_point = inside(equation), equation.primitive.name, any(part.of_y for part in parts)
-        if part is not None:
-            return through(part, parts, _Part, results)
-        values = [one.value for one in parts]
-        out = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
-        if of_point and name in TIES and jnp.issubdtype(jnp.result_type(values[0]), jnp.floating):
-            found.append((float(jnp.min(TIES[name](out, *values), initial=jnp.inf)), name))
-        return [_Part(one, of_point) for one in (out if equation.primitive.multiple_results else [out])]
+    def gaps(leaves: list[Array]) -> list[Array]:
+        found = list[Array]()
+        names.clear()
 
-    through(closed, [_Part(leaf, True) for leaf in jax.tree.leaves(args)], _Part, results)
-    return min(found)
+        def results(equation: Any, parts: list[_Part]) -> list[_Part]:
+            part, name, of_point = inside(equation), equation.primitive.name, any(part.of_y for part in parts)
+            if part is not None:
+                return through(part, parts, _Part, results)
+            values = [one.value for one in parts]
+            out = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
+            if of_point and name in TIES and jnp.issubdtype(jnp.result_type(values[0]), jnp.floating):
+                names.append(name)
+                found.append(jnp.min(TIES[name](out, *values), initial=jnp.inf))
+            return [_Part(one, of_point) for one in (out if equation.primitive.multiple_results else [out])]
+
+        through(closed, [_Part(leaf, True) for leaf in leaves], _Part, results)
+        return found
+
+    leaves = jax.tree.leaves(args)
+    jax.eval_shape(gaps, leaves)  # whether there are kinks shows before anything is computed
+    found = [] if "stop_gradient" in str(closed) or not names else gaps(leaves)
+    return min(zip(map(float, found), names, strict=False), default=(np.inf, ""))
