@@ -109,7 +109,7 @@ def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     smooth = _smooth_gain(at, tol, total_slopes(at, at.active))
     if np.isnan(smooth.uphill):
         return smooth
-    if isinstance(at.matrices, Matrices) and at.mixed is not None and weak.any():
+    if isinstance(at.matrices, Matrices) and at.mixed is not None and 0 < weak.sum() <= MAX_WEAK:
         by_sides = _gain_by_sides(at, tol, weak)
         if by_sides is not None:
             return by_sides
