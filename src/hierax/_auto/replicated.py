@@ -97,10 +97,17 @@ class Replicated:
         if vectors.bent is None:
             phi = Phi(vectors, space.structure.above)
             end = phi.minimised(here.point, work, const.SQP_ITERATIONS, const.TIGHT, const.TIGHT)
-        else:
-            end = kkt_polish(space, work, here.point, (), LAST_RELAXATIONS)
-        there = None if end is None else self._at(space, end.x, end.y)
-        return there or here
+            return (end and self._at(space, end.x, end.y)) or here
+        ends = [here]  # of polishes, each below the branches of the lower level that were better at the ends before
+        while len(ends) <= const.MOST_CUTS and not work.passed:
+            cuts = tuple(place.point for place in ends[1:])
+            end = kkt_polish(space, work, here.point, cuts, LAST_RELAXATIONS)
+            if (there := self._at(space, end.x, end.y)) is None:
+                break
+            ends.append(there)
+            if np.max(np.abs(there.point.y - end.y)) <= const.NEAR:
+                break
+        return min(ends, key=lambda place: (np.any(place.above > FEASIBLE), place.priced))
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
