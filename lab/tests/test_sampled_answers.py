@@ -1,7 +1,7 @@
 """Findings R1 to R8 on problems known from samples, solved with few of them, and judged by the truth.
 
 R3 is in tests/test_large_route.py and tests/test_averages.py (streams), R4 in `hierax bench cleaning`, R5 in
-tests/test_units.py.
+tests/test_salvf_units.py.
 """
 
 import dataclasses

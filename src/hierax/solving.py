@@ -210,7 +210,7 @@ def _run(
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, Patience(clock, interrupt), call.notes.kept, call.mesh)
+            prepared = prepare(problem, x0, y0, many, Patience(clock, interrupt), call)
             with _kept(prepared, asked, call):
                 found = asked.run(prepared, call) if isinstance(asked, Auto) else run_steps(prepared, asked, call)
             return changed(found, arguments=call.arguments())
@@ -239,7 +239,7 @@ def _run(
 def _kept(prepared: Prepared, asked: Auto | AbstractMethod | None, call: Call) -> Iterator[None]:
     """Within it the call's folder of checkpoints is open; afterwards it holds what was done, however the call ended."""
     journal = call.notes.journal
-    if journal.path is None or journal.is_open:
+    if journal.path is None or journal.lock is not None:  # kept nowhere, or open already
         yield
         return
     identity, processes = identity_of(prepared, asked, call), prepared.processes
@@ -265,8 +265,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
     found: list[Solution] = []
     with interruptible() as interrupt, ExitStack() as stack:
         if call.notes.kept:
-            patience = Patience(call.clock, interrupt)
-            prepared = prepare(problem, x0s, y0s, many=True, patience=patience, restorable=True)
+            prepared = prepare(problem, x0s, y0s, True, Patience(call.clock, interrupt), call)
             stack.enter_context(_kept(prepared, auto, call))
         for i in range(count):
             x_i, y_i = jax.tree.map(operator.itemgetter(i), (x, y))

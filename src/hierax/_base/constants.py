@@ -8,6 +8,9 @@ LOWER_STARTS = 24
 """Starts of a lower level that is not convex, which run as one batched program. `tests/test_branches.py` holds the best
 of that many against dense grids, on non-convex lower levels of the BOLIB collection."""
 
+SHOWN_TOLERANCE = 1e-4
+"""Of the verdict that `print` shows, and of `Auto`."""
+
 LITTLE_DATA = 100_000
 """Numbers that functions, or the arguments of a program, have up to which calls, not evaluations, take the time."""
 

@@ -31,7 +31,7 @@ def check_problem(problem: object) -> None:
         wrong = [leaf for leaf in jax.tree.leaves(getattr(problem, name), is_leaf=sets.is_set) if not sets.is_set(leaf)]
         if wrong:
             raise InputError(
-                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree prefix of sets, got {wrong[0]!r}."
+                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree of sets, got {wrong[0]!r}."
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
@@ -108,10 +108,8 @@ def _into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> PyTree
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
     if gap > np.sqrt(float(jnp.finfo(dtype_of(tree)).eps)) * (1 + _farthest(tree)):  # more than rounding
-        warn(
-            f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
-            above=6,  # the line that called solve
-        )
+        # Shown at the line that called solve.
+        warn(f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.", above=6)
     return landed
 
 

@@ -142,7 +142,7 @@ class SharedContext:
 
 @functools.lru_cache(maxsize=1)
 def _libraries(modules: int) -> Any:
-    """The BLAS that are loaded, with so many modules: to look for them takes 3 ms."""
+    """The BLAS that are loaded once there are `modules` modules: to look for them takes 3 ms."""
     return threadpoolctl.ThreadpoolController()
 
 

@@ -123,10 +123,8 @@ class Float64Problem:
     @property
     def numbers(self) -> int:
         """How many numbers the functions go through: the data, and the arrays that they close over."""
-        arrays = {
-            id(leaf): leaf for leaf in jax.tree.leaves((self._data, self.bound.problem)) if eqx.is_array_like(leaf)
-        }
-        return sum(np.size(array) for array in arrays.values())
+        arrays = filter(eqx.is_array_like, jax.tree.leaves((self._data, self.bound.problem)))
+        return sum(np.size(array) for array in {id(one): one for one in arrays}.values())
 
     def at(self, x: PyTree, y: PyTree) -> "Float64Problem":
         """The same problem, data and programs at another point."""
@@ -174,40 +172,31 @@ class Float64Problem:
 
         Nothing is known of the noise then: it may be zero, or rare.
         """
+        fresh = {name: of for name, of in (("zeta", "upper"), ("xi", "lower")) if getattr(self, name).fresh}
 
         def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, PyTree]:
-            functions = {"zeta": problem.upper, "xi": problem.lower}
-            return {
-                name: jax.value_and_grad(functions[name], (0, 1))(x, y, getattr(data, name))
-                for name in functions
-                if getattr(self, name).fresh
-            }
+            gradients = {name: jax.value_and_grad(getattr(problem, of), (0, 1)) for name, of in fresh.items()}
+            return {name: gradient(x, y, getattr(data, name)) for name, gradient in gradients.items()}
 
-        if not self.sampled:
-            return ()
-        seen = self.run_on_groups("variation", program, self.x, self.y)
-        functions = {"zeta": self.bound.problem.upper, "xi": self.bound.problem.lower}
-        same = [name for name in functions if name in seen and all(map(_is_rounding, jax.tree.leaves(seen[name])))]
+        def uses(name: str) -> bool:
+            function = functools.partial(getattr(self.bound.problem, fresh[name]), self.x, self.y)
+            return depends_on_arguments(function, getattr(self._data, name))
+
+        seen = self.run_on_groups("variation", program, self.x, self.y) if fresh else {}
+        same = [name for name in fresh if all(map(_is_rounding, jax.tree.leaves(seen[name])))]
         with float64():
-            return tuple(
-                name
-                for name in same
-                if depends_on_arguments(functools.partial(functions[name], self.x, self.y), getattr(self._data, name))
-            )
+            return tuple(filter(uses, same))
 
-    def solve_lower(
-        self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
-    ) -> LowerSolution:
-        """The lower level at x on all of xi, from y and multipliers (None: from zero)."""
+    def solve_lower(self, solver: AbstractLowerSolver, x: PyTree, y: PyTree) -> LowerSolution:
+        """The lower level at x on all of xi, from y and multipliers of zero."""
 
         def program(
             problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows
         ) -> LowerSolution:
             return solver.solve(problem, x, y, data.xi, multipliers)
 
-        if multipliers is None:
-            multipliers = Rows(*jax.tree.map(lambda row: np.zeros(row.shape), self.shapes()[:2]))
-        return self.run("reference", program, solver, x, y, multipliers)
+        zero = Rows(*jax.tree.map(lambda row: np.zeros(row.shape), self.shapes()[:2]))
+        return self.run("reference", program, solver, x, y, zero)
 
     def shapes(self) -> Multipliers:
         """Shapes and dtypes of what the functions of constraints return."""
@@ -318,7 +307,7 @@ def _batch(problem: Problem, bound: Bound, name: str, seed: int, samples: int) -
 
 
 def _rows_of_files(name: str, files: FiniteFiles, seed: int, samples: int) -> tuple[Expectation, PyTree]:
-    """All rows of files where they are no more than the samples, else so many different ones."""
+    """All rows of files where they are no more than `samples`, else that many different ones."""
     if files.size <= samples:
         text, count = f"{name}: all {files.size} rows", files.size
     else:

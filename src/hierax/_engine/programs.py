@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE
+from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE, SHOWN_TOLERANCE
+from hierax._base.text import numbers_of
 from hierax._base.trees import size
 from hierax._engine.columns import BINS, TANGENTS, Places
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
@@ -41,8 +42,10 @@ SIDE_BY_SIDE_NUMBERS = 20_000
 """Numbers of data up to which many starts of a lower level of half the size of a table run as one batch. All of them
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
 FEASIBLE = FINE  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
-DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
+DIFFERENT_VALUES = SHOWN_TOLERANCE  # in units of f: from this difference on, solutions of the lower level differ
 CLOSE = NEGLIGIBLE  # in units: points nearer than this are one, and a residual below it is near a solution
+
+raveled = numbers_of  # the tree as one vector, without compiling anything
 
 Jacobian = Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 """`jax.jacfwd`, or what does the same."""
@@ -493,11 +496,6 @@ def layout_in(setting: Float64Problem) -> Layout:
     return Layout(nx, ny, rows.equal, rows.face, own_above, above, parts)
 
 
-def raveled(tree: PyTree) -> np.ndarray:
-    """The tree as one vector, without compiling anything."""
-    return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
-
-
 # -- functions in units -----------------------------------------------------------------------------------------------
 
 
@@ -511,7 +509,7 @@ class Functions:
         formed: matrices so far, which say how later ones are formed; whoever sets it to zero makes that forgotten.
     """
 
-    solved = active_set.SOLVED
+    solved = active_set.SOLVED_RESIDUAL
     """KKT residual that counts as solved."""
 
     def __init__(self, programs: Programs, units: Units) -> None:
@@ -603,6 +601,11 @@ class Functions:
             found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
         return Branches.joined(found)
 
+    def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
+        """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
+        slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved, not self.programs.by_table)
+
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
         yield self.branches(x, y[None], mu[None], convex)
@@ -666,10 +669,8 @@ class LargeFunctions(Functions):
         """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
         del convex
         if isinstance(self.matrices(x, y, mu), Matrices):
-            parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-            level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
-            try:
-                found = centre(level, y, np.ones_like(mu), SAME)  # there the active rows are clear
+            try:  # there the active rows are clear
+                found = centre(self.level(x, lambda y: y), y, np.ones_like(mu), SAME)
             except RuntimeError:  # a singular system
                 found = None
             if found is not None:

@@ -146,14 +146,7 @@ class Follower:
         return centre(self._level(x), y, mu, t)
 
     def _level(self, x: np.ndarray) -> Level:
-        return Level(
-            self.layout.equal,
-            functools.partial(self.functions.slopes, x),
-            functools.partial(self.functions.matrices, x),
-            self._landed,
-            solved=self.functions.solved,
-            costly=not self.functions.programs.by_table,
-        )
+        return self.functions.level(x, self._landed)
 
     def unique(self, found: Found) -> bool:
         """Whether y* is the only solution nearby: it answers to a push in a bounded way."""
@@ -438,11 +431,8 @@ class VectorProblem(InUnits):
         of_rows = np.max([np.count_nonzero(slope.rows, axis=1) for slope in slopes], axis=0)
         of_above = np.max([np.count_nonzero(slope.above, axis=1) for slope in slopes], axis=0)
         live = ~layout.face | (of_rows > 0)
-        return Structure(
-            live=live,
-            curved=live & ~(layout.face & (of_rows == 1) & ~layout.equal),
-            above=(of_above > 1) | (above < layout.own_above),
-        )
+        curved = live & ~(layout.face & (of_rows == 1) & ~layout.equal)
+        return Structure(live, curved, (of_above > 1) | (above < layout.own_above))
 
 
 def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
@@ -688,8 +678,6 @@ class Linearised:
         there = self.vectors.functions.slopes(self.point.x, self.point.y, np.zeros_like(self.point.mu))
         slopes = np.tile(np.concatenate([there.along_x, there.gradient]), (len(kept), 1))
         slopes[:, : self.point.x.size] -= branches.slope[kept]
-        return dataclasses.replace(
-            self,
-            values=self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]])),
-            slopes=self.slopes._replace(above=np.concatenate([self.slopes.above, slopes])),
-        )
+        values = self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]]))
+        steep = self.slopes._replace(above=np.concatenate([self.slopes.above, slopes]))
+        return dataclasses.replace(self, values=values, slopes=steep)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from jaxtyping import PyTree
 
+from hierax._base.constants import NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.text import notebook_table, numbers_of, shown, text_table
@@ -22,7 +23,6 @@ from hierax._judge.sampling import Estimates
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers
 
-STEEP = 1e3  # multipliers of the lower level beyond this, in units, stand for none
 TESTS = ("violation", "gap", "stationarity")
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -169,7 +169,7 @@ class Certificate:
     @property
     def degenerate(self) -> bool:
         """Whether the lower level has no multipliers, or too large ones: its KKT system confirms nothing then."""
-        return self.steepest > STEEP
+        return self.steepest > 1 / NEGLIGIBLE
 
     def gain(self, tol: float) -> float:
         """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known.
@@ -189,7 +189,7 @@ class Certificate:
 
     def better(self, tol: float) -> Look | None:
         """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
-        allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # samples tilt F by so much
+        allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # the second term: what samples may tilt F by
         looks = [] if self.around is None else self.around.looks
         near = [look for look in looks if look.step <= max(tol**0.5, STEPS[-1])]
         lower = [look for look in near if -look.change > allowed * max(look.step, STEPS[-1]) + self.rounding]

@@ -279,11 +279,9 @@ def _gradient(look: Inspection, at: Linearised, found: Gain) -> Numbers:
     if np.isfinite(steepest) and steepest > 0:  # ||x - Proj_X(x - t gradient)|| / t, t moves entries by a little
         t, (inside, _) = STEPS[-1] / steepest, look.programs.landed(look.x, look.y)
         left = np.linalg.norm(inside - look.programs.landed(inside - t * total, look.y)[0]) / t
-    return {
-        "hypergradient": unraveled(look.setting.x, total),
-        "hypergradient_norm": float(left),
-        "hypergradient_scale": float(np.linalg.norm(direct) + np.linalg.norm(total - direct)),
-    }
+    scale = float(np.linalg.norm(direct) + np.linalg.norm(total - direct))
+    numbers = {"hypergradient_norm": float(left), "hypergradient_scale": scale}
+    return {"hypergradient": unraveled(look.setting.x, total), **numbers}
 
 
 def _scale(at: Linearised, size: float, gains: list[tuple[float, Gain]], around: Around) -> float:
@@ -370,11 +368,8 @@ def _sampling_errors(
         return {}, None
     groups = setting.run_on_groups("groups", program, setting.x, setting.y, found, active)
     upper, point, slope, push = (standard_error(part) for part in groups)
-    numbers = {
-        "upper_se": float(upper),
-        "hypergradient_norm_se": float(np.linalg.norm(slope)),
-        "gain_se": float(np.sum(slope * look.vectors.x_unit)),
-    }
+    numbers = {"upper_se": float(upper), "hypergradient_norm_se": float(np.linalg.norm(slope))}
+    numbers["gain_se"] = float(np.sum(slope * look.vectors.x_unit))
     if not setting.xi.fresh:
         return numbers, None
     tilt, residual = point / look.vectors.y_unit, push * look.vectors.y_unit / look.vectors.lower_unit

@@ -14,12 +14,12 @@ from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import MAX_DENSE, Linearised, Point, Uppers, VectorProblem
 from hierax._judge.gain import total_slopes
-from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
-from hierax._lower.linear import OutOfTime, Stop
+from hierax._judge.measuring import FEW_ENTRIES, NOISE, STEPS
+from hierax._lower.linear import SAME, OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
 
 EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one
-ITERATIONS = 10  # of Newton's method, or of Lanczos'
+LANCZOS_STEPS = 10
 
 
 class Look(NamedTuple):
@@ -135,7 +135,7 @@ class _Base:
         slopes = self._slopes if active.size else None
         if slopes is None or not np.isfinite(slopes.above[active]).all():
             return None
-        return active, np.linalg.pinv(slopes.above[active], rcond=FLAT)
+        return active, np.linalg.pinv(slopes.above[active], rcond=SAME)
 
     def tangent(self, direction: np.ndarray) -> np.ndarray:
         """What bounds, active upper constraints and faces of X leave of a direction."""
@@ -147,7 +147,7 @@ class _Base:
         active = np.flatnonzero(at.values.above[: self.vectors.layout.above] >= -FEASIBLE)
         rows = np.where(free, np.concatenate([slopes.above[active], slopes.equal]), 0.0)
         rows = rows[np.isfinite(rows).all(axis=1)]
-        return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
+        return direction - np.linalg.pinv(rows, rcond=SAME) @ (rows @ direction)
 
     def _merit(self, point: Point) -> float:
         """F plus twice what violations of active upper constraints are worth; infinite where another is violated."""
@@ -195,7 +195,7 @@ class _Base:
         """
         vector, least, x = self.tangent(first), 0.0, self.point.x
         basis = products = np.zeros((0, x.size))
-        while len(basis) < ITERATIONS and np.linalg.norm(vector) > least:
+        while len(basis) < LANCZOS_STEPS and np.linalg.norm(vector) > least:
             vector = vector / np.linalg.norm(vector)
             step = STEPS[1] * vector / np.max(np.abs(vector))
             up, down = (None, None) if stop() else (self.gradient(x + step), self.gradient(x - step))

@@ -32,12 +32,10 @@ from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, Uppers, through
 from hierax._judge.measuring import KINK
-from hierax._lower.linear import KKTSystem, Matrices
+from hierax._lower.linear import KKTSystem, Matrices, Pair
 from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
-
-Pair = tuple[np.ndarray, np.ndarray]
 
 MAX_WEAK = 7  # rows whose choices are all tried
 

@@ -11,27 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import SHOWN_TOLERANCE as SHOWN_TOLERANCE
 from hierax._base.text import entries
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import ROUNDING, Float64Problem
-from hierax._engine.lengths import Most, lengths_at, units_at
+from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.linear import Matrices, Stop
+from hierax._lower.linear import SAME, Matrices, Pair, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
 from hierax._problem.problem import Multipliers, Rows
 
-SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
-SAME = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
+SAME_POINT = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
 STEPS = (0.1, 0.01, 0.001)  # lengths by which a point is moved to see what changes
 DEFAULT_TOLERANCE = STEPS[-1]  # of a verdict that is asked for without one: what the shortest step shows
 FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
 NOISE = 1e-7  # differences, in units, that solves of the lower level cannot tell from none
-FLAT = 1e-12  # shares below this are rounding: of singular values, and of what G is computed from
-KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
+KINKS = (SAME_POINT, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
 """Lengths of x within which rows of the lower level that change sides count as weakly active: usual tolerances."""
 
 Numbers = dict[str, PyTree]
@@ -50,7 +49,7 @@ class GapRange(NamedTuple):
     rounding: float = 0.0
 
     def within(self, tol: float) -> float:
-        """What it changes when y moves by so many lengths."""
+        """What it changes when y moves by `tol` lengths."""
         return tol * self.first + tol**2 * self.second + self.rounding
 
     def at_tie(self, tol: float) -> float:
@@ -84,7 +83,7 @@ class Inspection:
     """A setting's point in units."""
 
     def __init__(
-        self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
+        self, setting: Float64Problem, seed: int, stop: Stop, most: Pair | None, hand: HandMade | None
     ) -> None:
         """`most`: lengths of x and y that the user knows; `hand`: the problem by hand."""
         self.setting, self.seed, self.stop = setting, seed, stop
@@ -162,7 +161,7 @@ class Inspection:
         range_ = np.abs(slope[x.size :]).sum() + _tie(slope, found.slope[best])
         elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > STEPS[-1]
         solves = self.programs.layout.kkt_residual(values, found.mu[near]) <= SHOWN_TOLERANCE
-        if elsewhere and solves and gap <= max(SAME * range_, ROUNDING):
+        if elsewhere and solves and gap <= max(SAME_POINT * range_, ROUNDING):
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
 
@@ -200,7 +199,7 @@ class Inspection:
             "kkt_residual": min(residuals),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
             "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
-            "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, FLAT * (abs(lower) + unit)),
+            "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, SAME * (abs(lower) + unit)),
         }
 
     def _in_units(self, mu: np.ndarray, given: Multipliers) -> np.ndarray:

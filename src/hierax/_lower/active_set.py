@@ -27,7 +27,7 @@ from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives, System
 
 MAX_STEPS = 60
-SOLVED = ROUNDING  # KKT residual, in units
+SOLVED_RESIDUAL = ROUNDING  # KKT residual, in units, of a solution
 FAR = 1 / ROUNDING  # slack of rows that are not looked at
 
 
@@ -63,7 +63,7 @@ class Level(NamedTuple):
     slopes: Callable[[np.ndarray, np.ndarray], Slopes]
     matrices: Callable[[np.ndarray, np.ndarray], SecondDerivatives]
     landed: Callable[[np.ndarray], np.ndarray]
-    solved: float = SOLVED
+    solved: float = SOLVED_RESIDUAL
     costly: bool = False
 
     @property
@@ -232,7 +232,7 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | Non
         if not np.isfinite(here.left):
             return None
         system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
-        if here.left <= min(SOLVED * (1 + t), MUCH * t):
+        if here.left <= min(SOLVED_RESIDUAL * (1 + t), MUCH * t):
             return Found(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
         there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / MUCH if pairs.size else t))

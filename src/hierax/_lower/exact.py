@@ -282,14 +282,8 @@ def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_step
     solved = (left <= 0.1 * tol) | ((left <= tol) & (first | (state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
     state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
-    return state._replace(
-        mu=mu,
-        value=value,
-        residual=left,
-        status=status.astype(state.status.dtype),
-        steps=jnp.maximum(state.steps, 0),
-        at_start=at_start,
-    )
+    status, steps = status.astype(state.status.dtype), jnp.maximum(state.steps, 0)
+    return state._replace(mu=mu, value=value, residual=left, status=status, steps=steps, at_start=at_start)
 
 
 def _newton_step(level: Level, state: State, newton: Newton) -> State:

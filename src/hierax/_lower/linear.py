@@ -34,6 +34,9 @@ CONVERGED = 1e-8  # relative residual at which a solution by MINRES counts
 Solve = Callable[[np.ndarray], np.ndarray]
 """The solution of a system for a right-hand side, or for several in columns; not a number where it is not solved."""
 
+Pair = tuple[np.ndarray, np.ndarray]
+"""What belongs to y and to the rows, to x and to y, or to a lower and an upper end."""
+
 Matrix = TypeVar("Matrix", "np.ndarray", "csr_array")
 
 Stop = Callable[[], bool]
@@ -69,7 +72,7 @@ class KKTSystem:
         self._free, self._own = np.flatnonzero(~self.bounded), np.flatnonzero(self.coupled)
         self._solve = matrices.factorised(self._free, self._own)
 
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> Pair:
         """(dy, dmu) for right-hand sides, several in columns; dmu is zero for rows that are not active.
 
         Not a number where the system is not solved.
@@ -127,13 +130,13 @@ class Matrices:
         self.jacobian, self.hessian = jacobian, hessian
 
     @functools.cached_property
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+    def single_entries(self) -> Pair:
         """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry."""
         filled, numbers = self.jacobian != 0, np.arange(self.jacobian.shape[1])
         place = np.where(filled.sum(axis=1) == 1, filled @ numbers, -1)
         return place, self.jacobian.sum(axis=1)
 
-    def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def product(self, a: np.ndarray, b: np.ndarray) -> Pair:
         """(H a + J'b, J a), for vectors or for several in columns."""
         return self.hessian @ a + self.jacobian.T @ b, self.jacobian @ a
 
@@ -222,9 +225,8 @@ class Matrices:
         if not own.size or rest.size * 2 > shift.size:
             return None
         row_of = filled[:, ours].argmax(axis=0)
-        of_slacks = sparse.csr_array(
-            (jacobian[row_of, ours], (row_of, np.arange(ours.size))), shape=(own.size, ours.size)
-        )
+        places = row_of, np.arange(ours.size)
+        of_slacks = sparse.csr_array((jacobian[row_of, ours], places), shape=(own.size, ours.size))
         curvatures = self.hessian.diagonal()[ours] + shift[:entries][slack]
         weights = of_slacks.power(2) @ (1 / curvatures)
         if (rest.size + np.count_nonzero(weights <= 0)) * 2 > shift.size:
@@ -297,7 +299,7 @@ class CentralSystem:
         held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
         self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
 
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> Pair:
         """(dy, dmu) for right-hand sides in the last axis's place."""
         jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
         pushed = (of_rows.T * self.ratio).T
@@ -310,7 +312,7 @@ class CentralSystem:
 
 # -- by products ------------------------------------------------------------------------------------------------------
 
-Product = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Product = Callable[[np.ndarray, np.ndarray], Pair]
 """(a, b) -> (H a + J'b, J a), with all rows of the lower level."""
 
 
@@ -328,7 +330,7 @@ class Products:
         self._product, self._stop, self._entries, self._rows = product, stop, entries, rows
 
     @functools.cached_property
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+    def single_entries(self) -> Pair:
         """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry.
 
         A row a e_j'y answers to ones by a, to the entries' numbers by a j, and to numbers at random as the j-th does.
@@ -344,7 +346,7 @@ class Products:
         close = np.abs(of_drawn - expected) <= SAME * np.abs(of_ones)
         return np.where(inside & close, place, -1), of_ones
 
-    def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def product(self, a: np.ndarray, b: np.ndarray) -> Pair:
         """(H a + J'b, J a), column by column."""
         if a.ndim == 1:
             return self._product(a, b)

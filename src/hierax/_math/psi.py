@@ -70,7 +70,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree, Scalar
+from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import INFINITE, Infinite, move
@@ -135,15 +135,11 @@ def saddle_gradient(
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
     d_w = trees.add(jax.grad(problem.lower, 1)(x, w, xi), along)
-    plain = is_plain(gamma1)
-    d_lam = blockwise(
-        lambda h, m, c: (h if plain else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c),
-        lambda e, m, c: e - gamma2 * (m - c),
-        values,
-        lam,
-        z,
-    )
-    return Inner(d_w, d_lam)
+
+    def of_inequality(h: Array, m: Array, c: Array) -> Array:
+        return (h if is_plain(gamma1) else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c)
+
+    return Inner(d_w, blockwise(of_inequality, lambda e, m, c: e - gamma2 * (m - c), values, lam, z))
 
 
 def saddle_gradient_xw(
@@ -255,14 +251,11 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
 
 def outer_term(values: R, nu: R, c2: Scalar | float) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
-    return trees.total(
-        blockwise(
-            lambda h, m: (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2),
-            lambda e, m: m * e + 0.5 * c2 * e**2,
-            values,
-            nu,
-        )
-    )
+
+    def of_inequality(h: Array, m: Array) -> Array:
+        return (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2)
+
+    return trees.total(blockwise(of_inequality, lambda e, m: m * e + 0.5 * c2 * e**2, values, nu))
 
 
 def push(values: R, nu: R, c2: Scalar | float) -> R:
@@ -371,13 +364,9 @@ def stationarity(
     `top` bounds z from above, where the run had such a bound.
     """
     landed = nonnegative(move(point.z, step, gradient.z), top)
-    return trees.norm(
-        (
-            gradient_mapping(problem.x_set, point.x, gradient.x, step),
-            gradient_mapping(problem.y_set, point.y, gradient.y, step),
-            jax.tree.map(lambda a, b: (a - b) / step, point.z, landed),
-        )
-    )
+    of_x = gradient_mapping(problem.x_set, point.x, gradient.x, step)
+    of_y = gradient_mapping(problem.y_set, point.y, gradient.y, step)
+    return trees.norm((of_x, of_y, jax.tree.map(lambda a, b: (a - b) / step, point.z, landed)))
 
 
 def psi_stationarity(
@@ -463,13 +452,9 @@ def outer_gradient(
     if above is not None:
         gradients = trees.add(gradients, jax.vjp(problem.rows, x, y)[1](above))
     below, _ = saddle_gradient_xw(problem, x, th, lam, INFINITE, xi)
-    return PsiGradient(
-        x=trees.sub(gradients[0], below),
-        y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th),
-        z=jax.tree.map(lambda a, b: (a - b) / g2, z, lam),
-        upper=upper,
-        lower=lower,
-    )
+    d_y = jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th)
+    d_z = jax.tree.map(lambda a, b: (a - b) / g2, z, lam)
+    return PsiGradient(trees.sub(gradients[0], below), d_y, d_z, upper, lower)
 
 
 def gap_gradient(

@@ -139,8 +139,8 @@ class Normalised(eqx.Module):
     def init(self, x: PyTree) -> NormalisedMemory:
         """Before the first step."""
         zero = jax.tree.map(jnp.zeros_like, x)
-        dtype = dtype_of(x)
-        return NormalisedMemory(x, zero, zero, zero, jnp.full((), jnp.inf, dtype))
+        longest = jnp.asarray(jnp.finfo(dtype_of(x)).max)  # a state is finite, also where the first direction is 0
+        return NormalisedMemory(x, zero, zero, zero, longest)
 
     def moved(
         self, memory: NormalisedMemory, x: PyTree, d: PyTree, step: Array, factor: Number

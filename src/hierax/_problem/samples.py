@@ -32,7 +32,7 @@ from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_numbe
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 from hierax._base.trees import on_device
 
-FEW = 64  # rows that tell the contents of a file from those of others
+FINGERPRINT_ROWS = 64  # that tell the contents of a file from those of others
 WHAT = "Finite.from_files(paths)"
 TRACED_SAMPLES = 2  # samples of a batch that a function, or a `draw`, is traced with to see what it is
 
@@ -300,7 +300,7 @@ class FiniteFiles:
         return jax.tree.unflatten(self._structure, [read(file) for file in self._files])
 
     def some_rows(self, count: int, seed: tuple[int, ...]) -> PyTree:
-        """So many different rows, chosen by a seed; all of them where there are no more."""
+        """`count` different rows, chosen by a seed; all rows where there are no more."""
         if count >= self.size:
             return self.rows(np.arange(self.size))
         return self.rows(np.random.default_rng(seed).choice(self.size, count, replace=False))
@@ -316,7 +316,7 @@ class FiniteFiles:
         Names of files do not matter: they may have moved. Reading all of a large file would take too long.
         """
         whole = hashlib.sha256()
-        numbers = np.unique(np.linspace(0, self.size - 1, FEW).astype(np.int64))
+        numbers = np.unique(np.linspace(0, self.size - 1, FINGERPRINT_ROWS).astype(np.int64))
         for file in self._files:
             whole.update(f"{self._structure} {file.dtype.name} {file.shape}".encode())
             whole.update(file.rows(numbers).tobytes())

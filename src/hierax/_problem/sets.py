@@ -404,9 +404,8 @@ def _check_positive(name: str, value: PyTree, said: str) -> None:
 
 
 def _concrete(value: object) -> bool:
-    return isinstance(value, int | float | np.ndarray | np.generic) or (
-        isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
-    )
+    kinds = int | float | np.ndarray | np.generic | jax.Array
+    return isinstance(value, kinds) and not isinstance(value, jax.core.Tracer)
 
 
 def _box(lower: PyTree, upper: PyTree, tree: PyTree) -> Bounds:

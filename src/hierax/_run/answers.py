@@ -85,15 +85,10 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
         if not isinstance(stated.get(name), str | None):
             raise InputError(f"problem.{name}: needs a text.")
     claimed = content.get("F")
-    return Answer(
-        x,
-        y,
-        _multipliers(content.get("multipliers"), problem, x, y),
-        None if claimed is None else float(_numbers("F", claimed, ())),
-        stated.get("sha256"),
-        stated.get("jax"),
-        hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest(),
-    )
+    value = None if claimed is None else float(_numbers("F", claimed, ()))
+    multipliers = _multipliers(content.get("multipliers"), problem, x, y)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return Answer(x, y, multipliers, value, stated.get("sha256"), stated.get("jax"), digest)
 
 
 def _variable(name: str, given: object, like: PyTree) -> PyTree:
@@ -110,9 +105,8 @@ def _filled(name: str, given: object, like: PyTree) -> PyTree:
     if set(found) != set(wanted):
         odd = sorted(set(found) ^ set(wanted))[0]
         raise InputError(f"{name}: {'has no' if odd in wanted else 'does not know'} {odd!r}; needs {sorted(wanted)}.")
-    leaves = [
-        _numbers(f"{name}.{path}" if path else name, found[path], tuple(leaf.shape)) for path, leaf in wanted.items()
-    ]
+    titles = {path: f"{name}.{path}" if path else name for path in wanted}
+    leaves = [_numbers(titles[path], found[path], tuple(leaf.shape)) for path, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

@@ -18,7 +18,6 @@ place where arrays leave the devices, `placed` the one where they return to them
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import functools
@@ -27,8 +26,6 @@ import io
 import json
 import logging
 import math
-import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -216,7 +213,7 @@ def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree
 FORMAT = "hierax checkpoint 5"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
-NAME = re.compile(r"checkpoint-(\d{8})")
+NAME = "checkpoint-"  # begins the name of a file; its number follows
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
 
 logger = logging.getLogger("hierax")
@@ -238,25 +235,18 @@ class Checkpoint(NamedTuple):
     records: dict[str, Packed]
 
 
-def numbers_in(path: Path) -> list[int]:
-    """The numbers of the checkpoints in a folder, in their order; none where there is no such folder."""
-    with contextlib.suppress(OSError):
-        found = [NAME.fullmatch(name) for name in os.listdir(path)]
-        return sorted(int(match.group(1)) for match in found if match)
-    return []
+def checkpoints_in(path: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first; none where there is no such folder."""
+    return sorted(place for place in path.glob(f"{NAME}*") if place.name.removeprefix(NAME).isdecimal())
 
 
 def clear(path: Path) -> None:
     """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
     if path.exists():
         lock = FolderLock(path)
-        for place in (_place(path, number) for number in numbers_in(path)):
+        for place in checkpoints_in(path):
             shutil.rmtree(place) if place.is_dir() else place.unlink()  # those of older formats are folders
         lock.release()
-
-
-def _place(path: Path, number: int) -> Path:
-    return path / f"checkpoint-{number:08d}"
 
 
 def newest_checkpoint(path: Path) -> Checkpoint | None:
@@ -265,9 +255,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     Raises:
         InputError: there are some, and all are damaged.
     """
-    numbers = numbers_in(path)
-    for number in reversed(numbers):
-        place = _place(path, number)
+    places = checkpoints_in(path)
+    for place in reversed(places):
         try:
             return read_checkpoint(place)
         except InputError:
@@ -275,7 +264,7 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
         except Exception as error:  # a flipped bit may raise almost anything
             damage = f"{type(error).__name__}: {error}"
             warn(f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one.")
-    if numbers:
+    if places:
         raise InputError(
             f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "
             "or name another one."
@@ -288,10 +277,10 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     records, arrays = packed(checkpoint.records)
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
-    place = _place(path, max(numbers_in(path), default=0) + 1)
-    write_whole(place, lambda file: save(file, Packed(content, arrays)))
-    for number in numbers_in(path)[:-2]:
-        _place(path, number).unlink(missing_ok=True)
+    number = max((int(place.name.removeprefix(NAME)) for place in checkpoints_in(path)), default=0) + 1
+    write_whole(path / f"{NAME}{number:08d}", lambda file: save(file, Packed(content, arrays)))
+    for place in checkpoints_in(path)[:-2]:
+        place.unlink(missing_ok=True)
 
 
 def read_checkpoint(place: Path) -> Checkpoint:
@@ -316,7 +305,7 @@ class Journal:
         self.path, self.every = path, every
         self.records: dict[str, Packed] = {}
         self.log_lines: list[str] = []  # for the log of the solution
-        self._lock: FolderLock | None = None
+        self.lock: FolderLock | None = None
         self._identity: dict[str, str] = {}
         self._progress = ""
         self._changed = False
@@ -327,7 +316,7 @@ class Journal:
     def open(self, identity: dict[str, str]) -> None:
         """Lock the folder and take over what is in it, if it belongs to the same call."""
         assert self.path is not None
-        self._lock, self._identity = FolderLock(self.path), identity
+        self.lock, self._identity = FolderLock(self.path), identity
         try:
             self._take_over(self.path)
         except BaseException:
@@ -363,18 +352,13 @@ class Journal:
         logger.info("%s", self.log_lines[-1])
 
     @property
-    def is_open(self) -> bool:
-        """Whether the folder is locked for this call."""
-        return self._lock is not None
-
-    @property
     def left(self) -> float:
         """Seconds until the next records have to be taken, for a kill to cost `every` seconds of work at most.
 
         A checkpoint counts when it is written: until then a kill costs all that was done since the one before. Where
         writing takes most of that time, as much time is left for the run.
         """
-        if self._lock is None:
+        if self.lock is None:
             return math.inf
         reserve = 2 * self._write_seconds  # the next one may take longer to be written than the last
         between = max(self.every / 2 - reserve, self._write_seconds)  # half: a busy machine may take twice as long
@@ -391,14 +375,14 @@ class Journal:
 
     def write(self) -> None:
         """Write a checkpoint, if anything has changed. A failure ends no run, whatever it is: the last one stays."""
-        if self._lock is None or self.path is None or not self._changed:
+        if self.lock is None or self.path is None or not self._changed:
             return
         self._taken = self._put_at
         begin = time.monotonic()
         try:
-            if not self._lock.there:  # the folder was deleted
-                self._lock.release()
-                self._lock = FolderLock(self.path)
+            if not self.lock.there:  # the folder was deleted
+                self.lock.release()
+                self.lock = FolderLock(self.path)
             write_checkpoint(self.path, Checkpoint(self._identity, versions(), self._progress, self.records))
             self._failed, self._changed = "", False
         except Exception as error:
@@ -418,9 +402,9 @@ class Journal:
         """Let others in."""
         if self._failed:
             self.log_lines.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
 
 
 def _differences(found: Checkpoint, now: dict[str, str]) -> list[str]:

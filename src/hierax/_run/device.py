@@ -68,15 +68,12 @@ def added(window: Window, metrics: Metrics, step: Array) -> Window:
     if window.alternating is not None:
         signed = jax.tree.map(lambda leaf: sign.astype(leaf.dtype) * leaf, metrics.residual)
         alternating = jax.tree.map(plus, window.alternating, signed)
-    return window._replace(
-        numbers=window.numbers + numbers,
-        residual=jax.tree.map(plus, window.residual, metrics.residual),
-        alternating=alternating,
-    )
+    residual = jax.tree.map(plus, window.residual, metrics.residual)
+    return window._replace(numbers=window.numbers + numbers, residual=residual, alternating=alternating)
 
 
 def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[Array, ""]]:
-    """The residuals of x, y, z and the inner variable over a window of so many steps, and whether the steps cancel each
+    """The residuals of x, y, z and the inner variable over a window of `steps` steps, and whether the steps cancel each
     other: each is long, their mean is not.
 
     The mean averages the noise of samples, and with it a cycle of steps that jump to and fro across the solution: a
@@ -309,11 +306,12 @@ class Chunk(NamedTuple):
         shapes = jax.eval_shape(self._closed, runs)[1]
         blank = jax.tree.map(lambda a: jnp.zeros((MAX_CHUNK_RECORDS, *a.shape), a.dtype), shapes)
         undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._drawn, runs))
-        carry, table, _, written = jax.lax.while_loop(
-            lambda state: (state[2] <= self.orders.rows) & _some_running(state[0].runs),
-            self._segment,
-            (Carry(runs, undrawn, zero), blank, zero, zero),
-        )
+
+        def going(state: tuple[Carry, Record, Array, Array]) -> Bool[Array, ""]:
+            return (state[2] <= self.orders.rows) & _some_running(state[0].runs)
+
+        begin = Carry(runs, undrawn, zero), blank, zero, zero
+        carry, table, _, written = jax.lax.while_loop(going, self._segment, begin)
         return carry.runs, table, written
 
     @property

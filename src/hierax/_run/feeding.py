@@ -243,7 +243,7 @@ def feeder_of(name: str, stream: Stream, patience: Patience | None = None, resto
 
 
 def on_next_rows(problem: Problem, count: int) -> tuple[Problem, int]:
-    """The problem with the next rows of its streams in their place, about so many, and how many there are."""
+    """The problem with about `count` of the next rows of its streams in their place, and how many rows those are."""
     streams = {name: getattr(problem, name) for name in ("zeta", "xi")}
     feeders = {name: feeder_of(name, one) for name, one in streams.items() if isinstance(one, Stream)}
     return on_rows(problem, {name: feeder.rows(2 * GROUPS, count) for name, feeder in feeders.items()})

@@ -288,11 +288,12 @@ class History(Mapping[str, np.ndarray]):
         if not many:
             return pandas.DataFrame(self.columns)
         starts = many[0].shape[1]
-        flat = {
-            name: column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
-            for name, column in self.columns.items()
-        }
-        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **flat})
+
+        def flat(column: np.ndarray) -> np.ndarray:
+            return column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
+
+        columns = {name: flat(column) for name, column in self.columns.items()}
+        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **columns})
 
 
 class Starts(NamedTuple):

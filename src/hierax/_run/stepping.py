@@ -22,10 +22,12 @@ from hierax._base.constants import LITTLE_DATA
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_transformation
+from hierax._base.text import numbers_of
 from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._judge.measuring import SHOWN_TOLERANCE
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem
 from hierax._run import device
@@ -53,7 +55,6 @@ RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
-MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
 
 FAILURES = {
     device.NONFINITE: Reason.NOT_A_NUMBER,
@@ -277,6 +278,7 @@ class Host:
     ) -> None:
         """`watch`: of the run, its start included."""
         self.prepared, self.call, self.spread = prepared, call, prepared.spread
+        self.output = call.output_of(prepared.problem)
         self.processes = prepared.processes
         self.watch, self.patience, self.interrupt = watch, Patience(call.clock, interrupt), interrupt
         for feeder in prepared.feeders.values():
@@ -299,11 +301,6 @@ class Host:
         self._open_stage(self.begin_step)
         while self.stage_end < self.step:
             self._open_stage(self.stage_end)
-
-    @property
-    def output(self) -> Output:
-        """Which iterate the run returns."""
-        return self.call.output_of(self.prepared.problem)
 
     @property
     def step(self) -> int:
@@ -467,27 +464,18 @@ class Host:
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
-        orders = Orders(
-            first_step=on_device(self.step, np.int32),
-            lead=on_device(lead, np.int32),
-            lead_record=on_device(with_record),
-            rows=on_device(rows, np.int32),
-            period=on_device(self.call.period, np.int32),
-            tol=on_device(tol or -1.0, self.runs.limit.dtype),
-            fed=fed,
-        )
+        first, period = on_device(self.step, np.int32), on_device(self.call.period, np.int32)
+        ordered = on_device(lead, np.int32), on_device(with_record), on_device(rows, np.int32)
+        orders = Orders(first, *ordered, period, on_device(tol or -1.0, self.runs.limit.dtype), fed)
         started = self.watch.elapsed
         static = self.output, self.spread
 
         def program(problem: Problem, runs: Run, method: AbstractMethod, orders: Orders) -> tuple[Run, Record, Array]:
             return Chunk(*static, problem, method, orders).run(runs)
 
-        self.runs, table, written = self.prepared.bound.run(
-            "the steps", program, self.runs, self.method, orders, static=static, donate=True
-        )
-        self.records.add(
-            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
-        )
+        bound, given, before = self.prepared.bound, (self.runs, self.method, orders), self.before.seconds
+        self.runs, table, written = bound.run("the steps", program, *given, static=static, donate=True)
+        self.records.add(read(table), int(written), started + before, self.watch.elapsed + before)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -602,7 +590,7 @@ class Outcome:
         Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
         """
         ends = self._ends_of_x if self.host.prepared.count is None else jax.tree.map(lambda a: a[i], self._ends_of_x)
-        x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
+        x0, x = map(numbers_of, ends)
         sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
         wandering = 2 * moved < self.host.records.path(i, self.host.begin_step)
         few = last["step"] - self.host.begin_step <= device.CYCLE_STEPS
@@ -647,7 +635,7 @@ class Outcome:
         prepared = self.host.prepared
         rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
         entries = size((prepared.y, rows))
-        if entries > MAX_CERTIFIED_ENTRIES:
+        if entries > MAX_ORDER:  # then judging the point may take longer than the run
             return f"with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
         return "no time was left for the certificate: sol.certificate." if self.host.call.clock.passed else ""
 

@@ -104,12 +104,10 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
     out.mkdir(parents=True, exist_ok=True)
     solution.history.to_csv(out / HISTORY)
     parts: dict[str, PyTree] = {"x": solution.x, "y": solution.y, "multipliers": solution.multipliers}
-    arrays = {
-        f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for name, tree in parts.items()
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if eqx.is_array(leaf)
-    }
+    arrays = {}
+    for name, tree in parts.items():
+        leaves = [one for one in jax.tree_util.tree_leaves_with_path(tree) if eqx.is_array(one[1])]
+        arrays |= {f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in leaves}
     write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))
     write_json(out / RUN, facts_of(solution, settings))
 
