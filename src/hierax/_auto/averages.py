@@ -152,8 +152,8 @@ class _Averages:
         found, told, self.answer = self.session.piece(
             f"{samples} samples judged", judged, (Estimates, Point), list, tuple
         )
-        needed = found.needed(self.session.auto.tol) if found else ""
-        self.said[-1] = f"{self.said[-1].removesuffix('.')}; {told}{needed}."
+        told += found.needed(self.session.auto.tol) if found else ""
+        self.said[-1] = f"{self.said[-1].removesuffix('.')}; {told}."
         self.session.ended = self.session.work.ended
         if found is not None:
             self._kept = self.answer, found

@@ -132,7 +132,8 @@ class Replicated:
             ]
             found = [one for space in spaces if (one := self._replication(space, answer)) is not None]
             if len(found) < REPLICATIONS:
-                return None, f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end", answer
+                left = f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end"
+                return None, left + " before the time was up" * self.stop(), answer
             x, y = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("x", "y"))
             middle = [place.priced for space in spaces if (place := self._at(space, x, y)) is not None]
             if len(middle) < REPLICATIONS:

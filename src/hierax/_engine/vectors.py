@@ -439,10 +439,10 @@ def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str 
     """Why the lower level at x is not convex, as far as some points of Y show; None where nothing was found."""
     none = np.zeros(vectors.layout.rows)
     for y in looks:
-        hessian = vectors.functions.matrices(x, y, none).hessian
-        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * FLAT):
+        matrices = vectors.functions.matrices(x, y, none)
+        if not isinstance(matrices, Matrices) or not matrices.finite or matrices.convex(0.5 * FLAT):
             continue
-        curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
+        curvatures = np.linalg.eigvalsh(0.5 * (matrices.hessian + matrices.hessian.T))
         if curvatures[0] < -FLAT * max(np.abs(curvatures).max(), 1.0):
             return f"not convex: the lower objective has a negative curvature ({curvatures[0]:.2g} in units)"
     own = ~vectors.layout.face
