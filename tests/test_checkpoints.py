@@ -508,7 +508,7 @@ def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
     cut_at(10, tmp_path)
     rewrite(checkpoints(tmp_path)[0], lambda content: content.update(format="hierax checkpoint 1"))
     with pytest.raises(
-        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 5'"
+        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 6'"
     ):
         toy(checkpoint=tmp_path)
 
@@ -535,7 +535,7 @@ def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
     assert len(checkpoints(tmp_path)) == 2
     assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
     content = content_of(checkpoints(tmp_path)[-1])
-    assert content["format"] == "hierax checkpoint 5"
+    assert content["format"] == "hierax checkpoint 6"
     assert content["versions"]["jax"] == jax.__version__
     assert content["progress"] == "step 30"
 

@@ -12,6 +12,7 @@ import hierax as hx
 CASES = [(METHOD, output) for output in ("last", "tail", "best", "random")] + [
     (VR, "last"),
     pytest.param(VR, "random", marks=pytest.mark.slow),  # both halves of it above
+    pytest.param(METHOD, "random_after", marks=pytest.mark.slow),
 ]
 
 

@@ -33,6 +33,7 @@ def solve(
     method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
+    max_samples: int | None = None,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -60,14 +61,18 @@ def solve(
             `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, `Barrier(...)`, `SIGD(...)`, `IGAL(...)`,
             `Moreau(...)`, `FirstOrderPenalty(...)`, which makes steps as asked below.
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
+        max_samples: of zeta and xi together, those of the start and the end included (with `state`: further samples);
+            None: as many as the steps take. For named methods.
         seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
         tol: stop once violation, inner residual and stationarity are all below it at two records in a row; the run is
             then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
-        callback: called as `callback(info)` at every record; returning True stops the run.
-        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper; None: "tail" where
-            anything is sampled, else "last".
+        callback: called as `callback(info)` at every record; returning True stops the run. A dict of numbers that it
+            returns becomes columns of the history (of named methods).
+        output: "last" iterate, "tail" average, "best" record, or u^R with Prob(R = k) ~ alpha_k: "random", k from 0 to
+            K - 1 (the paper's eq. 2.13), or "random_after", u^(R+1) (its Corollary C.3); None: "tail" where anything is
+            sampled, else "last".
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
             line every 5 seconds; None: the bar on a terminal, else a line every 10 seconds; False: nothing. The logger
             "hierax" gets a line every 10 seconds.
@@ -107,7 +112,9 @@ def solve(
         docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
+    )
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(solution, Solution)
     return _returned(solution, call, throw)
@@ -121,6 +128,7 @@ def solve_many(
     method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
+    max_samples: int | None = None,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -156,7 +164,7 @@ def solve_many(
         callback: as for `solve`; see above.
         throw: raise `RunFailed` where a start failed; by default its status tells.
         state: `sols.state` of an earlier call to go on from.
-        max_steps, tol, record_every, output, progress: as for `solve`.
+        max_steps, max_samples, tol, record_every, output, progress: as for `solve`.
         checkpoint, checkpoint_every, mesh: as for `solve`.
 
     Examples:
@@ -177,7 +185,9 @@ def solve_many(
         docs/guides/using.md
     """
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
+    )
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)

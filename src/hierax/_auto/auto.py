@@ -229,7 +229,7 @@ def _whole(source: AbstractSource | Stream | None) -> str:
 
 def _checked_seed(prepared: Prepared, call: Call) -> int:
     """Refuse what steers the steps of methods, and many starts; the seed as a whole number."""
-    given = [name for name in ("record_every", "state", "mesh") if getattr(call, name) is not None]
+    given = [name for name in ("record_every", "state", "mesh", "max_samples") if getattr(call, name) is not None]
     for name in given + ["output"] * (call.output not in (None, "last")):
         raise InputError(
             f"{name}: belongs to methods that make steps, and no method was named. Give one, for example hx.SALVF(), "

@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree, Scalar
 from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE, SHOWN_TOLERANCE
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
-from hierax._engine.columns import BINS, TANGENTS, Places
+from hierax._engine.columns import BINS, TANGENTS, Along, Places
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes, centre
@@ -517,6 +517,7 @@ class Functions:
         self._compiled: dict[str, HostProgram] = {}
         self._last: tuple[bytes, np.ndarray] | None = None  # the point and the lines of the last table
         self._places = programs.setting.once("places of entries", Places)
+        self._along: Along = lambda *at: self.call(f"along {len(at[-1])}", Traced.along, *at)
         self.formed = 0
 
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
@@ -539,9 +540,6 @@ class Functions:
         """Values and Jacobians, from the table of all derivatives."""
         lines = self.lines(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
-
-    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         """All functions."""

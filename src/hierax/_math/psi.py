@@ -121,6 +121,14 @@ def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
+def saddle_value(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+) -> Scalar:
+    """ell(x, z, w, lam; xi), eq. 2.5b."""
+    away = trees.norm_squared(trees.sub(lam, z))
+    return augmented_lagrangian(problem, x, w, lam, gamma1, xi) - 0.5 * gamma2 * away
+
+
 class Inner(NamedTuple):
     """A point of the lower level that an inner solver gives, or derivatives: w (or th) minimises, lam maximises."""
 
@@ -151,26 +159,28 @@ def saddle_gradient_xw(
     return trees.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)
 
 
-def joint_gamma(gamma1: Scalar | float, gamma2: Scalar) -> Scalar:
-    """g' with 1/g' = 1/gamma1 + 1/gamma2."""
-    if is_plain(gamma1):
-        return gamma2
-    return gamma1 * gamma2 / (gamma1 + gamma2)
+def joint_gamma(gamma1: Scalar | float, gamma2: Scalar | float) -> Scalar:
+    """g' with 1/g' = 1/gamma1 + 1/gamma2; gamma2 = inf, as a form too, makes of the envelope the dual function D."""
+    if is_plain(gamma1) or is_plain(gamma2):
+        return gamma2 if is_plain(gamma1) else gamma1  # type: ignore[return-value]
+    return gamma1 * gamma2 / (gamma1 + gamma2)  # type: ignore[return-value]
 
 
-def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar) -> Rows:
+def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar | float) -> Rows:
     """The lam that maximises ell for the given constraint values.
 
-    The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is linear in lam beyond the
-    proximal one, so it has a single branch, lam = z + e/gamma2.
+    For gamma2 = inf it is z. The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is
+    linear in lam beyond the proximal one, so it has a single branch, lam = z + e/gamma2.
     """
+    if is_plain(gamma2):
+        return z
     return blockwise(
         lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)), lambda e, m: m + e / gamma2, values, z
     )
 
 
 def eliminated_value(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar | float, xi: PyTree
 ) -> Scalar:
     """max over lam of ell(x, z, w, lam) = G(x, w) + A_{g'}(x, w, z)."""
     return augmented_lagrangian(problem, x, w, z, joint_gamma(gamma1, gamma2), xi)
@@ -297,6 +307,13 @@ def violation(values: Multipliers) -> Multipliers:
         docs/methods/salvf.md
     """
     return blockwise(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
+
+
+def psi_value(problem: Problem, point: Point, inner: Inner, weights: Weights, zeta: PyTree, xi: PyTree) -> Scalar:
+    """Psi(x, y, z; zeta, xi) for a given inner point, eq. 2.9."""
+    x, y, z, nu = point
+    gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, *inner, weights.gamma1, weights.gamma2, xi)
+    return problem.upper(x, y, zeta) + weights.c1 * gap + outer_term(all_constraints(problem, x, y), nu, weights.c2)
 
 
 def psi_gradient(

@@ -210,7 +210,7 @@ def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree
 
 # -- the folder -------------------------------------------------------------------------------------------------------
 
-FORMAT = "hierax checkpoint 5"
+FORMAT = "hierax checkpoint 6"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
 NAME = "checkpoint-"  # begins the name of a file; its number follows

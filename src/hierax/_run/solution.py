@@ -119,6 +119,11 @@ class Reason(enum.Enum):
         "the {seconds:g} seconds are used up after step {step} (compiling took {compiling:.1f}){quality}; go on with "
         "state=sol.state.{hint}",
     )
+    SAMPLES_USED = (
+        Kind.SAMPLES,
+        "another step would take more than max_samples={samples:,}: the run ends after step {step}{quality}; go on "
+        "from sol.state, or raise max_samples.{hint}",
+    )
     NO_BATCH_IN_TIME = (
         Kind.SECONDS,
         "the {seconds:g} seconds are used up after step {step}: {what}. The point reached so far is returned.",

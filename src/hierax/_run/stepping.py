@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -35,6 +36,7 @@ from hierax._run.call import (
     CHUNK_SECONDS,
     MOMENT_SECONDS,
     Call,
+    Guarded,
     Info,
     Interrupted,
     OutOfTime,
@@ -117,8 +119,8 @@ def _fed(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool
         keys = prepared.bound.run("keys", lambda _, key: start_keys(key, starts), call.seed, static=starts, quick=True)
         fed = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
     for name, feeder in prepared.feeders.items():
-        count = 1 if name == "zeta" else batches.start
-        if form_only or name == "zeta":
+        count = 1 if name == "zeta" else max(1, batches.start)
+        if form_only or name == "zeta" or not batches.start:
             taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
         else:
             taken = feeder.take(count)
@@ -213,6 +215,7 @@ class Records:
 
     def __init__(self) -> None:
         self._tables: list[tuple[Record, np.ndarray]] = []
+        self._own: dict[str, dict[int, np.ndarray]] = {}  # of the caller's: by name, and by the record's number
 
     def __len__(self) -> int:
         """Number of chunks that brought records."""
@@ -224,16 +227,31 @@ class Records:
             rows = jax.tree.map(lambda a: np.asarray(a)[:count].copy(), table)  # not the rest of the table
             self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
 
+    def note(self, numbers: Mapping[str, Any]) -> None:
+        """Add numbers of the caller's to the latest record: one of each name, or one for every start."""
+        at, starts = sum(len(times) for _, times in self._tables) - 1, self._tables[-1][0].step.shape[1:]
+        for name, number in numbers.items():
+            known = name in {*Record._fields, *Costs._fields, "seconds"}
+            if known or np.shape(number) not in ((), starts) or not np.issubdtype(np.asarray(number).dtype, np.number):
+                needs = "another name: the history has this one" if known else "a number, or one for every start"
+                raise InputError(f"callback: {name!r} needs {needs}; got {number!r}.")
+            self._own.setdefault(name, {})[at] = np.broadcast_to(np.asarray(number, float), starts)
+
     def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All records as columns by name, and their times: what a checkpoint keeps."""
         if not self._tables:
             return {}, np.zeros((0,))
         tables, times = zip(*self._tables, strict=True)
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        unknown = np.full(columns["step"].shape[1:], np.nan)
+        for name, own in self._own.items():
+            columns[name] = np.stack([own.get(at, unknown) for at in range(len(columns["step"]))])
         return columns, np.concatenate(times)
 
     def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
         """Begin with what was `kept`."""
+        own = {name: columns.pop(name) for name in [*columns] if name not in Record._fields}
+        self._own = {name: dict(enumerate(column)) for name, column in own.items()}
         self._tables = [(Record(**columns), times)] if columns else []
 
     def last(self, at: int = -1) -> dict[str, np.ndarray]:
@@ -253,7 +271,8 @@ class Records:
     def history(self, before: Costs, parts: Spending, many: bool) -> History:
         """All records, with the costs up to each."""
         kept, times = self.kept()
-        columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
+        names = (name for name in (*Record._fields, *self._own) if name not in FOR_MESSAGES)
+        columns = {name: kept.get(name, np.zeros(0)) for name in names}
         if many and kept:
             columns["step"] = columns["step"].max(axis=1)
         return History({**columns, "seconds": times, **spent_until(columns["step"].astype(int), before, parts)})
@@ -346,6 +365,11 @@ class Host:
         shown = self.call.progress if self.processes.first else False
         with progress_bar(shown, self.call.news, self.call.steps, "steps") as show:
             while self.done < self.call.steps and self._running:
+                if self.step == self.stage_end:
+                    self.feeding.close()
+                    self._open_stage(self.step)
+                if not self._steps_left:
+                    return Ending(Reason.SAMPLES_USED)
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
@@ -403,6 +427,18 @@ class Host:
             return Ending(Reason.CTRL_C), 0
         return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
+    @property
+    def _steps_left(self) -> int:
+        """Further steps of those asked for, as long as there are samples for them in `max_samples`."""
+        left = self.call.steps - self.done
+        if self.call.max_samples is None:
+            return left
+        costs, earlier = self.method.costs(self.prepared.bound.problem), self.before.spent
+        spent = spent_until(self.step, earlier if self.call.state is None else Costs(), self.parts)
+        room = self.call.max_samples - spent["zeta"] - spent["xi"] - costs.end.zeta - costs.end.xi
+        each = costs.step.zeta + costs.step.xi
+        return min(left, max(0, int(room) // each)) if each else left
+
     def _affordable(self, per_step: float | None, seconds: float) -> int:
         """How many steps are made in `seconds`, and within the time that is left; at least one."""
         if per_step is None:
@@ -412,15 +448,18 @@ class Host:
 
     def _callback_stops(self) -> bool:
         """Ask the callback, where there is one, in the first process."""
-        if self.call.callback is None:
+        if not isinstance(self.call.callback, Guarded):  # there is none
             return False
-        point, stops = at_home(self.runs.state.point), False
+        state, stops = at_home(self.runs.state), False
+        point = state.point
         with self.processes.together():
             if self.processes.first:
                 x, y = self.prepared.whole(point.x, point.y)
-                x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
+                seen = self.method.shown(state)
+                x, y, seen = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y, seen))
                 try:
-                    stops = bool(self.call.callback(Info(self.step, x, y, self.records.last())))
+                    info = Info(self.step, x, y, self.records.last(), **seen)
+                    stops = bool(self.call.callback(info, self.records.note))
                 except KeyboardInterrupt:
                     self.interrupt.ask()
         return bool(self.processes.exchanged(stops)[0, 0])
@@ -430,11 +469,8 @@ class Host:
 
         `wanted` steps' batches are worth waiting for a moment.
         """
-        if self.step == self.stage_end:
-            self.feeding.close()
-            self._open_stage(self.step)
         period = self.call.period
-        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step), wanted)
+        asked = self._supplied(min(asked, self._steps_left, self.stage_end - self.step), wanted)
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -548,10 +584,9 @@ class Outcome:
         if code == device.CONVERGED and ended.reason.kind not in FAILED:
             why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
-        said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
-        return ended.reason.status(
-            step, done=self.host.done, seconds=self.host.call.seconds, compiling=self.host.watch.compiling, **said
-        )
+        call, said = self.host.call, {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
+        limits = {"seconds": call.seconds, "samples": call.max_samples, "compiling": self.host.watch.compiling}
+        return ended.reason.status(step, done=self.host.done, **limits, **said)
 
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""
@@ -676,7 +711,8 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
 
 def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
     """What decides which programs run, by name: the same in every process."""
-    given = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
+    names = ("max_steps", "max_samples", "record_every", "seed", "tol", "output")
+    given = {name: getattr(call, name) for name in names}
     return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 

@@ -104,7 +104,7 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
     out.mkdir(parents=True, exist_ok=True)
     solution.history.to_csv(out / HISTORY)
     parts: dict[str, PyTree] = {"x": solution.x, "y": solution.y, "multipliers": solution.multipliers}
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, tree in parts.items():
         leaves = [one for one in jax.tree_util.tree_leaves_with_path(tree) if eqx.is_array(one[1])]
         arrays |= {f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in leaves}
