@@ -46,7 +46,7 @@ def test_nearly_all_of_the_time_is_accounted_for(timed):
 def test_the_answer_is_right_within_its_standard_error(solution):
     assert solution.method.route == "average"
     assert float(solution.x) == pytest.approx(1 / 1.1, abs=0.02)
-    assert "standard error" in " ".join(solution.log) and "samples would tell whether" in solution.log[1]
+    assert "standard error" in " ".join(solution.log)
     assert solution.counts.zeta == solution.counts.xi > 0
 
 
@@ -63,6 +63,7 @@ def test_what_noise_leaves_open_is_not_claimed():
     few = hx.solve(noisy(5.0), 0.5, 0.5, hx.Auto(samples=20_000), progress=False)
     assert few.certificate.upper_se > 0 and few.status.name == "unproved"
     assert "samples would tell" in few.status.message and "above the best nearby" in few.status.message
+    assert "samples would tell whether" in few.log[1]  # after every average
 
 
 def test_little_noise_is_certified():
