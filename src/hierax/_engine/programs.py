@@ -611,7 +611,7 @@ class Functions:
     def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
         """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
         slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-        return Level(self.layout.equal, slopes, matrices, landed, self.solved)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved, not self.programs.by_table)
 
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""

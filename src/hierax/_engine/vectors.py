@@ -477,17 +477,17 @@ class VectorProblem(InUnits):
 
 def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
     """Why the lower level at x is not convex, as far as some points of Y show; None where nothing was found."""
-    nx, none = vectors.layout.nx, np.zeros(vectors.layout.rows)
-    tables = [vectors.at(x, y, none) for y in looks]
-    for _, slopes in tables:
-        hessian = slopes.stationarity[:, nx:]
-        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * FLAT):
+    none = np.zeros(vectors.layout.rows)
+    for y in looks:
+        matrices = vectors.functions.matrices(x, y, none)
+        if not isinstance(matrices, Matrices) or not matrices.finite or matrices.convex(0.5 * FLAT):
             continue
-        curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
+        curvatures = np.linalg.eigvalsh(0.5 * (matrices.hessian + matrices.hessian.T))
         if curvatures[0] < -FLAT * max(np.abs(curvatures).max(), 1.0):
             return f"not convex: the lower objective has a negative curvature ({curvatures[0]:.2g} in units)"
     own = ~vectors.layout.face
-    for (first, y), (second, z) in itertools.pairwise(zip((values.rows for values, _ in tables), looks, strict=True)):
+    rows = [(vectors.values(x, y, none).rows, y) for y in looks if own.any()]
+    for (first, y), (second, z) in itertools.pairwise(rows):
         middle = vectors.values(x, 0.5 * (y + z), none).rows
         excess = middle - 0.5 * (first + second)
         size = FLAT * (1 + np.abs(first) + np.abs(second))

@@ -357,7 +357,7 @@ def _lower(at: Certificate, look: Look) -> Objection:
 
 def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objection]:
     """What replications object to, which solve both levels anew: y is the answer to x up to what `y_se` says."""
-    most, found, better = tol * seen.scale, [], at.better(tol)
+    found, better = [], at.better(tol)
     if at.branch_gap > at.gap_range.at_tie(tol) + 2 * SURE * (at.lower_gap_se or 0.0):
         text = f"not optimal below: another solution of the lower level is better by {at.branch_gap:.3g}."
         found.append(Objection(text, True))
@@ -369,8 +369,7 @@ def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objec
         text = f"as good as {seen.samples} samples allow: {seen.said}"
         if seen.violation > tol:
             text += f", upper constraints violated by at most {seen.violation:.2g} of their size"
-        wanted = seen.samples * seen.times(tol)
-        found.append(Objection(f"{text}; about {wanted:.2g} samples would tell whether {most:.2g} is kept.", False))
+        found.append(Objection(f"{text}{seen.needed(tol)}.", False))
     return found
 
 
