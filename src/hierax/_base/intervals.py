@@ -20,7 +20,6 @@ RISING = {  # results are monotone in every argument
     *("stop_gradient", "convert_element_type", "reduce_precision", "real", "split", "and", "or", "sort"),
 }
 BY_INDEX = {"gather", "dynamic_slice", "dynamic_update_slice", "scatter", "scatter-add", "scatter_add"}
-COMPARED = {"gt": (0, 1), "ge": (0, 1), "lt": (1, 0), "le": (1, 0)}  # which argument should be the larger one
 
 
 class Interval(NamedTuple):
@@ -161,9 +160,10 @@ def _cosine(a: Interval, shift: float) -> Interval:
     return Interval(jnp.where(bottom, -1.0, jnp.minimum(*ends)), jnp.where(top, 1.0, jnp.maximum(*ends)))
 
 
-def _compared(equation: Any, *parts: Interval) -> Interval:
-    larger, smaller = (parts[i] for i in COMPARED[equation.primitive.name])
-    compare = jnp.greater if equation.primitive.name in ("gt", "lt") else jnp.greater_equal
+def _compared(equation: Any, a: Interval, b: Interval) -> Interval:
+    name = equation.primitive.name
+    larger, smaller = (a, b) if name in ("gt", "ge") else (b, a)
+    compare = jnp.greater if name in ("gt", "lt") else jnp.greater_equal
     return Interval(compare(larger.low, smaller.high), compare(larger.high, smaller.low))
 
 
@@ -204,5 +204,5 @@ RULES: dict[str, Callable[..., Interval]] = {
     "not": lambda equation, a: _not(a),
     "is_finite": lambda equation, a: Interval(jnp.isfinite(a.low) & jnp.isfinite(a.high), jnp.ones(a.low.shape, bool)),
     "select_n": _chosen,
-    **dict.fromkeys(COMPARED, _compared),
+    **dict.fromkeys(("gt", "ge", "lt", "le"), _compared),
 }
