@@ -521,6 +521,9 @@ class Functions:
     solved = active_set.SOLVED_RESIDUAL
     """KKT residual that counts as solved."""
 
+    costly = True
+    """Whether matrices cost more than slopes."""
+
     def __init__(self, programs: Programs, units: Units) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._compiled: dict[str, HostProgram] = {}
@@ -611,7 +614,7 @@ class Functions:
     def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
         """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
         slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-        return Level(self.layout.equal, slopes, matrices, landed, self.solved, not self.programs.by_table)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved, self.costly)
 
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
@@ -620,6 +623,8 @@ class Functions:
 
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
+
+    costly = False
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]
