@@ -239,7 +239,7 @@ class Reason(enum.Enum):
     def status(self, at: int, one: Kind | None = None, /, **details: object) -> Status:
         """The status of a run that ended for this reason after `at` steps; `one`: the kind, where there are several."""
         one = one or self.kind
-        return Status(one, self.template.format(step=at, kind=one, **details), at)
+        return Status(one, self.template.format(step=at, kind=one, **{"doubt": "", **details}), at)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
