@@ -14,9 +14,11 @@ from jaxtyping import PRNGKeyArray, PyTree
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._base.settings import TRUE_OR_FALSE, check_setting
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
+from hierax._lower.linear import OutOfTime
 from hierax._problem.problem import Problem
-from hierax._run.call import Call, Clock, Info, Interrupted, OutOfTime, Patience, State, reporting
+from hierax._run.call import Call, Clock, Info, Interrupted, Patience, State, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.method import AbstractMethod
@@ -63,7 +65,8 @@ def solve(
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
         max_samples: of zeta and xi together, those of the start and the end included (with `state`: further samples);
             None: as many as the steps take. For named methods.
-        seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
+        seconds: stop after this long by the clock, compilation included (an evaluation, a step or a compilation that is
+            under way is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
         tol: stop once violation, inner residual and stationarity are all below it at two records in a row; the run is
             then `converged` if the certificate of its point agrees at the same tolerance.
@@ -111,6 +114,7 @@ def solve(
     References:
         docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
         max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
@@ -184,6 +188,7 @@ def solve_many(
     References:
         docs/guides/using.md
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
     call = Call(
         max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
@@ -236,9 +241,11 @@ def _run(
                     "(docs/guides/cluster.md)."
                 )
             raise
-        except OutOfTime:  # a stream was waited for in vain before the first step: the start is returned
-            what = "the Stream has given too few batches"
-            status = Reason.NO_BATCH_IN_TIME.status(0, seconds=clock.seconds, what=what)
+        except OutOfTime as error:  # before there was a point: the start is returned
+            if interrupt.asked:
+                raise KeyboardInterrupt from None
+            what = str(error) or "they did not suffice for one point"
+            status = Reason.NO_BATCH_IN_TIME.status(0, seconds=round(clock.seconds or clock.elapsed, 1), what=what)
             method = asked or (call.state.method if call.state is not None else None)
             if many or method is None:
                 raise InputError(status.message) from None

@@ -4,6 +4,7 @@ The small, the penalty and the implicit route differ only in their searches (`se
 `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -23,8 +24,10 @@ from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import as_stated, certificate_in
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import chance_of_more, most_left
+from hierax._problem.problem import Problem
 from hierax._run.call import progress_bar
 from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_of_starts
 
@@ -36,19 +39,24 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     further = 3 * const.STARTS if auto.route == "small" and all_starts else 0
     with progress_bar(session.call.progress, session.call.news, auto.starts, "starts") as show, one_blas_thread:
         problem = sessions.float64_problem(session.prepared, session.seed, open_kinks=True)
+        problem = dataclasses.replace(problem, stop=work.late)
         session.compiles(problem.bound)
         space = Space.of(problem, auto.starts, session.seed, further, lambda: work.passed)
-        _refuse_nonfinite(space)
+        _refuse_nonfinite(space, session.prepared.problem)
         for again in range(const.TURNS):
             hunt = Hunt(space, session, show, again)
             run(hunt, ROUTES[auto.route])
             session.ended, share, work.share = work.ended, work.share, 0.5 * (1 + const.SEARCH_SHARE)
-            best, status, certificate = _settled(problem, hunt)
+            try:
+                best, status, certificate = _settled(problem, hunt)
+            except OutOfTime:
+                best, status, certificate = _left_off(hunt)
             if certificate is None or work.passed or not _has_unknown_below(certificate, auto.tol):
                 break
             space.vectors.meet(raveled(certificate.reference.y) / space.vectors.y_unit)
             session.log.append("The certificate found a lower solution below than the search knew: searched again.")
             work.share = share
+        work.closing = True
     vectors, point = hunt.vectors, best.point._replace(mu=best.better.mu)
     upper = hunt.in_users_units(best.upper)
     global_words = "" if certificate is None else globality(hunt.candidates, upper, best.upper, vectors.upper_unit)
@@ -77,6 +85,16 @@ def _settled(problem: Float64Problem, hunt: Hunt) -> tuple[Candidate, Status, Ce
         return *without_answer(hunt, ended), None
     best, certificate = _downhill(problem, hunt, best)
     return best, status_of(certificate, hunt.session.auto.tol, len(hunt.candidates), ended), certificate
+
+
+def _left_off(hunt: Hunt) -> tuple[Candidate, Status, None]:
+    """The same where there was no time to settle anything: the best point so far, without a certificate."""
+    hunt.work.closing, best = True, select(hunt.candidates)
+    ended = hunt.session.ended = hunt.session.ended or hunt.work.ended
+    if best is None:
+        return *without_answer(hunt, ended), None
+    assert ended is not None
+    return best, ENDED[ended].status(len(hunt.candidates), objection="it was not made for want of time."), None
 
 
 def _downhill(problem: Float64Problem, hunt: Hunt, best: Candidate) -> tuple[Candidate, Certificate]:
@@ -124,7 +142,7 @@ def _with_own_y(hunt: Hunt, best: Candidate) -> Candidate:
     return exact if exact.accepted and (as_low or nearby) else best
 
 
-def _refuse_nonfinite(space: Space) -> None:
+def _refuse_nonfinite(space: Space, problem: Problem) -> None:
     """Raise where a function or its gradient is not finite at the start."""
     vectors = space.vectors
     values = vectors.values(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
@@ -137,7 +155,7 @@ def _refuse_nonfinite(space: Space) -> None:
     }
     fine = {name: np.isfinite(found).all() for name, (found, _) in parts.items()}
     fine |= {f"the gradient of {name}": np.isfinite(slope).all() for name, (_, slope) in parts.items()}
-    refuse_nonfinite(fine)
+    refuse_nonfinite(fine, problem)
 
 
 # -- what a search says: the status of its answer, and the log in words -----------------------------------------------

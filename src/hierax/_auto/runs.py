@@ -36,13 +36,14 @@ from hierax._judge.certifying import certificate_in
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
 from hierax._judge.retraining import LARGE, Retraining, is_trained
 from hierax._lower.exact import Exact
+from hierax._lower.linear import OutOfTime
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call, Interrupted, OutOfTime
+from hierax._run.call import Call, Interrupted
 from hierax._run.device import Output
 from hierax._run.feeding import Exhausted, on_rows
 from hierax._run.prepare import Prepared

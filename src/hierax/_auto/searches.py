@@ -7,6 +7,7 @@ from the start, from the point, and from the better branch. Searches against the
 multipliers. The best validated point wins.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from hierax._base.constants import LITTLE
 from hierax._engine.float64_problem import FEW
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import Point, VectorProblem, lowest_on_lines, scan_points
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import chance_of_more
 
@@ -435,10 +437,11 @@ ROUTES: dict[str, Route] = {
 
 def run(hunt: Hunt, route: Route) -> None:
     """Search after search, until one of them says that it is over, or the work has to end."""
-    for when, search in route:
-        if hunt.over or (hunt.candidates and hunt.work.passed):
-            break
-        if when(hunt):
-            search(hunt)
+    with contextlib.suppress(OutOfTime):
+        for when, search in route:
+            if hunt.over or (hunt.candidates and hunt.work.passed):
+                break
+            if when(hunt):
+                search(hunt)
     if not hunt.candidates:
         hunt.add(Point(hunt.space.xs[0], hunt.space.ys[0], np.zeros(hunt.vectors.layout.rows)), 0)

@@ -29,6 +29,9 @@ NEGLIGIBLE = 1e-3
 FINE = 1e-6
 """Share of a quantity below which a difference is none: far above rounding in double precision."""
 
+CHUNK_SECONDS = 0.5
+"""How long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long."""
+
 MANY = 1000
 """Steps of a small loop that ends by a test of its own long before; rounding units that cancelling terms may cost;
 steps or dimensions that count as many."""

@@ -17,7 +17,7 @@ from hierax._base.errors import HieraxWarning, InputError, warn
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
-from hierax._problem.problem import CONSTRAINTS, Problem
+from hierax._problem.problem import CONSTRAINTS, Problem, row_of_nan
 
 
 def check_problem(problem: object) -> None:
@@ -151,9 +151,10 @@ def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTr
     }
 
 
-def refuse_nonfinite(fine: dict[str, Array]) -> None:
+def refuse_nonfinite(fine: dict[str, Array], problem: Problem) -> None:
     """Raise where `finite_values` of the start (or of some starts: an axis) says no."""
     for name, flags in fine.items():
         if not np.all(np.asarray(flags)):
             where = f"at {np.sum(~np.asarray(flags))} of the starts" if np.ndim(flags) else "at (x0, y0)"
-            raise InputError(f"{name} is not finite {where}; start from a point where every function is finite.")
+            cure = row_of_nan(problem) or "Start from a point where every function is finite."
+            raise InputError(f"{name} is not finite {where}. {cure}")

@@ -25,6 +25,7 @@ from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
+from hierax._lower.linear import OutOfTime, Stop
 from hierax._math.lower_level import EQUAL, Layout, LowerSolution, blocks_at, layout_of, unraveled
 from hierax._problem import sets
 from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows, nothing
@@ -69,6 +70,7 @@ class Float64Problem:
         xi: what stands for the lower expectation.
         bound: the compiled side of the problem.
         tops: the kinks of G at (x, y), where they became unknowns (`hierax._base.kinks`): y is a pair then.
+        stop: where it says so, `OutOfTime` is raised instead of another call of a program.
     """
 
     x: PyTree
@@ -80,6 +82,7 @@ class Float64Problem:
     bound: Bound = dataclasses.field(repr=False)
     _data: Data = dataclasses.field(repr=False)
     tops: Callable[[PyTree, PyTree], Array] | None = None
+    stop: Stop = lambda: False
     _known: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @staticmethod
@@ -152,6 +155,7 @@ class Float64Problem:
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), **speed: bool) -> PyTree:
         """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""
+        self._look_at_the_clock()
         with float64():
             return on_host(self.bound.run(name, program, self._data, *args, static=static, **speed))
 
@@ -160,15 +164,21 @@ class Float64Problem:
 
         `fixed`: what stands before them in every call.
         """
+        self._look_at_the_clock()
         with float64():
             compiled = self.bound.ready(name, program, self._data, *fixed, *args).given(self._data, *fixed)
 
         def call(*args: PyTree) -> PyTree:
+            self._look_at_the_clock()
             with float64():
                 result = compiled(*args)
             return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
 
         return call
+
+    def _look_at_the_clock(self) -> None:
+        if self.stop():
+            raise OutOfTime
 
     def run_on_groups(self, name: str, program: Program, *args: PyTree) -> PyTree:
         """`run` on each of GROUPS parts of what is only a sample, on a new leading axis; for standard errors."""

@@ -8,6 +8,7 @@ largest (`large`) from sparse matrices or from products with second derivatives;
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE, SHOWN_TOLERANCE
+from hierax._base.constants import CHUNK_SECONDS, FINE, LITTLE_DATA, LOWER_STARTS, MANY, NEGLIGIBLE, SHOWN_TOLERANCE
 from hierax._base.text import numbers_of
 from hierax._base.trees import size
 from hierax._engine.columns import BINS, TANGENTS, Along, Places
@@ -153,7 +154,7 @@ class Branches(NamedTuple):
     def read(layout: Layout, line: np.ndarray) -> "Branches":
         """One of the lines that the program `branches` returns."""
         sizes = layout.ny, layout.rows, 1, 1, layout.nx, layout.ny
-        y, mu, status, value, along_x, gradient, rows = np.split(line, np.cumsum(sizes))
+        y, mu, status, value, along_x, gradient, rows, _ = np.split(line, np.cumsum((*sizes, layout.rows)))
         return Branches.one(layout, y, mu, Slopes(float(value[0]), along_x, gradient, rows), int(status[0]))
 
     @staticmethod
@@ -385,16 +386,25 @@ def in_blocks(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda at: _pushed(function, at, jnp.eye(at.size, dtype=at.dtype)).T
 
 
-def branches(starts: int, traced: Traced, x: Array, points: Array, mu: Array) -> Array:
-    """One line per start of the lower level: point, multipliers, status, and what `Traced.slopes` returns there.
+def branches(starts: int, traced: Traced, x: Array, points: Array, mu: Array, until: Array, loops: Array) -> Array:
+    """One line per start of the lower level: point, multipliers, status, what `Traced.slopes` returns there, and the
+    numbers of its loop, which goes on from those in `loops` (begins, where these are zero) to the Newton step `until`.
 
     With `starts` > 1 Newton steps take negative curvature into account.
     """
     level = continued_outside(traced.level(x, lower_level.raveled(traced.trees.y, x.dtype)), traced.problem.y_set)
-    ends = Exact(starts=starts).from_each(level, jax.vmap(traced.nearest)(points), mu)
-    landed = jax.vmap(traced.nearest)(ends.v)
-    there = jax.vmap(lambda y, mu: traced.slopes(x, y, mu))(landed, ends.mu)
-    return jnp.concatenate([landed, ends.mu, ends.status[:, None].astype(x.dtype), there], axis=1)
+
+    def one(point: Array, mu: Array, loop: Array) -> Array:
+        start = traced.nearest(point)
+        beginning = begun(start, mu)
+        numbers = jnp.where(loop.any(), loop, lower_level.raveled(beginning, x.dtype))
+        state = jax.tree.map(lambda a, b: a.astype(b.dtype), unraveled(beginning, numbers), beginning)
+        state = Exact(starts=starts).went_on(level, state, start, until)
+        landed, after = traced.nearest(state.v), lower_level.raveled(state, x.dtype)
+        there = traced.slopes(x, landed, state.mu)
+        return jnp.concatenate([landed, state.mu, state.status[None].astype(x.dtype), there, after])
+
+    return jax.vmap(one)(points, mu, loops)
 
 
 def begin(traced: Traced, y: Array, mu: Array) -> State:
@@ -531,6 +541,12 @@ class Functions:
         self._places = programs.setting.once("places of entries", Places)
         self._along: Along = lambda *at: self.call(f"along {len(at[-1])}", Traced.along, *at)
         self.formed = 0
+        self._piece = 1  # Newton steps of the lower level's loops at once: the more the quicker they are
+
+    @functools.cached_property
+    def _loop_numbers(self) -> int:
+        """How many numbers the state of such a loop has."""
+        return size(jax.eval_shape(begun, np.zeros(self.layout.ny), np.zeros(self.layout.rows)))
 
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of `Traced` by its name, compiled at its first call."""
@@ -603,12 +619,20 @@ class Functions:
 
         Where the starts are solved one after another, levels that look `convex` have a program that is quicker.
         """
-        lanes, found = self.programs.lanes, []
+        lanes, found, layout = self.programs.lanes, [], self.layout
         name, starts = ("branches of a convex level", 1) if convex and lanes == 1 else ("branches", LOWER_STARTS)
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns])
-            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
+            loops, until, status = np.zeros((lanes, self._loop_numbers)), 0, np.full(lanes, RUNNING)
+            while (status == RUNNING).any():  # in pieces that are short, so that the clock is looked at
+                until += self._piece
+                begin = time.perf_counter() - self.programs.setting.bound.compile_seconds
+                step = np.asarray(until, np.int32)
+                lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns], step, loops)
+                loops, status = lines[:, -self._loop_numbers :], lines[:, layout.ny + layout.rows]
+                seconds = time.perf_counter() - self.programs.setting.bound.compile_seconds - begin
+                self._piece = max(1, self._piece // 2) if seconds > CHUNK_SECONDS else min(2 * self._piece, MANY)
+            found += [Branches.read(layout, line) for line in lines[: len(points) - first]]
         return Branches.joined(found)
 
     def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:

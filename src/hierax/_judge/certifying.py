@@ -16,6 +16,7 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
+from hierax._compile.checked import refused
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
@@ -99,18 +100,22 @@ def certify(
     ):
         if given is not None and not isinstance(given, kind):
             raise InputError(f"{name}={given!r}: needs {needs}, or None.")
-    setting = Float64Problem.of(problem, x, y, samples, seed, open_kinks=True)
-    for name, tree in (("x", setting.x), ("y", setting.y)):
-        if not np.isfinite(numbers_of(tree)).all():
-            raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
-    with interruptible() as interrupt:
+    try:
+        setting = Float64Problem.of(problem, x, y, samples, seed, open_kinks=True)
+        for name, tree in (("x", setting.x), ("y", setting.y)):
+            if not np.isfinite(numbers_of(tree)).all():
+                raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
+        with interruptible() as interrupt:
 
-        def stop() -> bool:
-            return interrupt.asked
+            def stop() -> bool:
+                return interrupt.asked
 
-        why = is_trained(setting, seed) if lower is None else None
-        training = None if why is None else Retraining.before(setting, seed, stop, why)
-        return as_stated(setting, certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training))
+            why = is_trained(setting, seed) if lower is None else None
+            training = None if why is None else Retraining.before(setting, seed, stop, why)
+            return as_stated(setting, certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training))
+    except (TypeError, ValueError) as error:
+        objection = None if isinstance(error, InputError) else refused(problem, x, y)
+        raise (error if objection is None else InputError(f"x and y do not fit the problem: {objection}")) from None
 
 
 def as_stated(setting: Float64Problem, found: Certificate) -> Certificate:

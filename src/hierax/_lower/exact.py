@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from hierax._base.constants import ARMIJO, LITTLE, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
@@ -176,20 +176,20 @@ class Exact(AbstractLowerSolver):
         if self.starts == 1:
             end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:
-            cube = unit_cube(level.start.size, self.starts - 1)
-            end = _best(self.from_each(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
+            points = cover(problem.y_set, y, unit_cube(level.start.size, self.starts - 1))
+            end = _best(jax.vmap(lambda v: self._minimise(level, v, mu))(points))
         at = sets.project(problem.y_set, level.tree(end.v))
         return LowerSolution(at, *level.split(end.mu), end.value, end.residual, end.status, end.steps)
 
-    def from_each(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> State:
-        """The ends of the loops from each of the points and multipliers (leading axes)."""
-        return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
-
     def _minimise(self, level: Level, start: Vector, mu: RowVector) -> State:
+        return self.went_on(level, begun(start, mu), start)
+
+    def went_on(self, level: Level, state: State, start: Vector, until: Array | None = None) -> State:
+        """The loop that began at `start` from where it stands, to its end, or at most to the Newton step `until`."""
         tol = reachable(self.tol, start.dtype)
         dense = start.size + int((~level.face).sum()) <= self.dense_limit
         newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
-        return continued(level, begun(start, mu), start, tol, self.max_steps, newton)
+        return continued(level, state, start, tol, self.max_steps, newton, until)
 
 
 def _best(ends: State) -> State:

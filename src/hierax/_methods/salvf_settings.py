@@ -168,6 +168,10 @@ class Storm(AbstractDirection):
 
     gradients_per_step: ClassVar[int] = 2
 
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        settings.check_settings(self, dict.fromkeys(("kappa", "unit"), settings.POSITIVE))
+
     def init(self, point: Point) -> StormMemory:
         """Before the first step beta = 1, so that d_0 is the plain gradient."""
         zeros = jax.tree.map(jnp.zeros_like, self._blocks(point))
@@ -353,7 +357,7 @@ def check_direction(method: SALVFSettings) -> None:
         return
     settings.check_settings(direction, {"schedule": settings.one_of(None, "paper"), "z": settings.TRUE_OR_FALSE})
     one = direction.schedule is not None or not (callable(direction.beta) or np.ndim(direction.beta))
-    settings.check_settings(direction, {"kappa": settings.POSITIVE, "beta": settings.POSITIVE if one else BETA})
+    settings.check_settings(direction, {"beta": settings.POSITIVE if one else BETA})
     settings.check_setting("Storm", "beta", None if direction.schedule else direction.beta, settings.AT_MOST_ONE)
     hidden = method.steps is not None and settings.is_transformation(method.steps.y)
     if hidden and (direction.beta is None or direction.schedule == "paper"):

@@ -245,3 +245,16 @@ def scaled(problem: Problem, scales: Multipliers) -> Problem:
     pairs = zip(CONSTRAINTS, scales, strict=True)
     parts: dict[str, Any] = {name: divided(getattr(problem, name), scale) for name, scale in pairs}
     return dataclasses.replace(problem, **parts)
+
+
+def row_of_nan(problem: Problem) -> str:
+    """Which row of the data is NaN, and what to do about it, in words; empty: none, or nobody knows."""
+    for name in ("zeta", "xi"):
+        source, begin = getattr(problem, name), 0
+        for part in source.parts() if isinstance(source, Finite | FiniteFiles) else ():
+            rows = [np.isnan(np.asarray(leaf)).reshape(len(leaf), -1).any(axis=1) for leaf in jax.tree.leaves(part)]
+            wrong = np.any(rows, axis=0)
+            if wrong.any():
+                return f"{name}: row {begin + int(np.argmax(wrong))} is NaN. Remove such rows, or fill them in."
+            begin += wrong.size
+    return ""

@@ -31,10 +31,11 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
-from hierax._base.settings import NEVER, is_number, is_whole
+from hierax._base.settings import NEVER, TRUE_FALSE_OR_UNSET, check_setting, is_number, is_whole
 from hierax._base.trees import is_key
 from hierax._compile.bound import Bound, compiling
 from hierax._judge.psi import Penalty
+from hierax._lower.linear import OutOfTime
 from hierax._problem.problem import Problem
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run
@@ -49,12 +50,7 @@ Show = Callable[[int, Numbers | None], None]
 
 SHOWN = ("upper", "violation", "gap", "stationarity")
 LINE_SECONDS = 5.0  # seconds between two lines on stderr
-CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 MOMENT_SECONDS = 0.02  # between two looks while something is waited for; as much work is worth a chunk of its own
-
-
-class OutOfTime(Exception):
-    """The seconds were used up while a run waited for something."""
 
 
 class Interrupted(Exception):
@@ -118,7 +114,7 @@ class Patience:
         if self._interrupt is not None and self._interrupt.asked:
             raise Interrupted
         if self._clock is not None and self._clock.passed:
-            raise OutOfTime
+            raise OutOfTime("the Stream has given too few batches")
 
     def wait_for(
         self, get: Callable[..., Item], seconds: float, meanwhile: Callable[[float], object] = lambda waited: None
@@ -346,6 +342,7 @@ class Call:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
+        check_setting("solve", "progress", self.progress, TRUE_FALSE_OR_UNSET)
         if self.output is not None and self.output not in get_args(Output):
             raise InputError(f"output={self.output!r}: choose one of {', '.join(map(repr, get_args(Output)))}.")
         if self.callback is not None and not callable(self.callback):

@@ -18,6 +18,7 @@ place where arrays leave the devices, `placed` the one where they return to them
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -26,6 +27,7 @@ import io
 import json
 import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -37,8 +39,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.errors import InputError, warn
-from hierax._base.files import FolderLock, Json, write_whole
+from hierax._base.errors import HieraxWarning, InputError, printable, warn
+from hierax._base.files import FolderLock, Json, json_in, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
 from hierax._base.trees import is_key, on_device
@@ -79,10 +81,14 @@ def save(file: BinaryIO, found: Packed) -> None:
 
 
 def load(file: BinaryIO) -> Packed:
-    """What was saved in a file."""
+    """What was saved in a file; ValueError where it holds more than its length, as compressed or shared entries do."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
+        if sum(entry.file_size for entry in stored.zip.infolist()) > length:
+            raise ValueError("it holds more than its length")
         text, *arrays = (stored[name] for name in stored.files)
-    return Packed(json.loads(text.tobytes()), arrays)
+    return Packed(json_in(text.tobytes()), arrays)
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
@@ -237,7 +243,10 @@ class Checkpoint(NamedTuple):
 
 def checkpoints_in(path: Path) -> list[Path]:
     """The checkpoints in a folder, the oldest first; none where there is no such folder."""
-    return sorted(place for place in path.glob(f"{NAME}*") if place.name.removeprefix(NAME).isdecimal())
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = [name for name in sorted(os.listdir(path)) if name.startswith(NAME)]
+        return [path / name for name in names if name.removeprefix(NAME).isdecimal()]
+    return []
 
 
 def clear(path: Path) -> None:
@@ -255,7 +264,10 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     Raises:
         InputError: there are some, and all are damaged.
     """
-    places = checkpoints_in(path)
+    try:
+        places = checkpoints_in(path)
+    except OSError as error:
+        raise InputError(f"checkpoint={str(path)!r}: cannot be read ({error}).") from error
     for place in reversed(places):
         try:
             return read_checkpoint(place)
@@ -272,15 +284,22 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     return None
 
 
+def _hash_of(content: dict[str, Any]) -> str:
+    """The hash of what a checkpoint says, its arrays apart: these have checksums of their own."""
+    return HASH + hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Add a checkpoint, and remove all but the newest two. Raises OSError; what was there then stays."""
     records, arrays = packed(checkpoint.records)
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
+    content["sha256"] = _hash_of(content)
     number = max((int(place.name.removeprefix(NAME)) for place in checkpoints_in(path)), default=0) + 1
     write_whole(path / f"{NAME}{number:08d}", lambda file: save(file, Packed(content, arrays)))
-    for place in checkpoints_in(path)[:-2]:
-        place.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # one too many is no harm
+        for place in checkpoints_in(path)[:-2]:
+            place.unlink(missing_ok=True)
 
 
 def read_checkpoint(place: Path) -> Checkpoint:
@@ -291,6 +310,8 @@ def read_checkpoint(place: Path) -> Checkpoint:
             content, arrays = load(file)
     if content["format"] != FORMAT:
         raise InputError(f"{place}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
+    if content.pop("sha256") != _hash_of(content):
+        raise ValueError("its text does not fit its checksum")
     records = unpacked(Packed(content["records"], arrays), (Packed,))
     return Checkpoint(content["identity"], content["versions"], content["progress"], records)
 
@@ -348,7 +369,7 @@ class Journal:
                 "of an uninterrupted run."
             )
         self.records, self._progress = dict(found.records), found.progress
-        self.log_lines.append(f"Resumed from the checkpoint {path} ({found.progress}).")
+        self.log_lines.append(printable(f"Resumed from the checkpoint {path} ({found.progress})."))
         logger.info("%s", self.log_lines[-1])
 
     @property
@@ -392,10 +413,11 @@ class Journal:
     def _fail(self, error: Exception) -> None:
         """Say once that what was done is not in the checkpoint."""
         if not self._failed:
-            warn(
-                f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
-                "every checkpoint_every seconds; the last checkpoint that was written stays."
-            )
+            with contextlib.suppress(HieraxWarning):  # who turns warnings into errors gets an answer too
+                warn(
+                    f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
+                    "every checkpoint_every seconds; the last checkpoint that was written stays."
+                )
         self._failed, self._taken = str(error) or type(error).__name__, time.monotonic()
 
     def close(self) -> None:
@@ -456,8 +478,8 @@ def notes_in(folder: object, every: object) -> Notes:
     """The notes of a call with these arguments `checkpoint` and `checkpoint_every`."""
     if folder is not None and not (isinstance(folder, str | Path) and str(folder)):
         raise InputError(f"checkpoint={folder!r}: needs the name of a folder, or None.")
-    if not (is_number(every) and every > 0):
-        raise InputError(f"checkpoint_every={every!r}: needs a positive number of seconds.")
+    if not (is_number(every) and 0 < every < math.inf):
+        raise InputError(f"checkpoint_every={every!r}: needs a positive, finite number of seconds.")
     return Notes(Journal(None if folder is None else Path(folder), float(every)))
 
 

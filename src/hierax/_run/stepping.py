@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.constants import LITTLE_DATA
+from hierax._base.constants import CHUNK_SECONDS, LITTLE_DATA
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_transformation
@@ -28,18 +28,17 @@ from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._judge.measuring import SHOWN_TOLERANCE
+from hierax._lower.linear import OutOfTime
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.problem import Multipliers, Problem, row_of_nan
 from hierax._run import device
 from hierax._run.call import (
-    CHUNK_SECONDS,
     MOMENT_SECONDS,
     Call,
     Guarded,
     Info,
     Interrupted,
-    OutOfTime,
     Patience,
     State,
     Stopwatch,
@@ -99,7 +98,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     else:
         quick = size((prepared.x, prepared.y)) <= LITTLE_DATA  # it runs once
         filled, run, finite, doubts = prepared.bound.run(*asked, static=static, quick=quick)
-        refuse_nonfinite(read(finite))
+        refuse_nonfinite(read(finite), prepared.problem)
         for text, flags in doubts.items():
             if np.any(read(flags)):
                 raise InputError(text)
@@ -644,6 +643,8 @@ class Outcome:
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
         advice = self.host.method.advice
+        if wrong := row_of_nan(self.host.prepared.problem):
+            return wrong
         if self.host.prepared.feeders or self.host.prepared.files:
             return advice.shorten_steps
         method, run = self.host.method, self.host.runs

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hierax._base.errors import InputError, RunFailed
+from hierax._base.errors import InputError, RunFailed, printable
 from hierax._base.interrupt import interruptible
 from hierax._base.text import text_table
 from hierax._engine.segments import SEGMENTS
@@ -103,13 +103,16 @@ def verify_answer(
     """
     problem, x0, y0 = stated(*split(target))
     given = answers.read(answer, problem, x0, y0)
-    found = answers.verify(problem, given)
+    try:
+        found = answers.verify(problem, given)
+    except RuntimeError as error:  # of a function that runs on the host, for example
+        raise InputError(f"{target}: the answer cannot be judged: {error}") from error
     print(found.certificate)
     print(f"F        {found.upper:.10g}" + ("" if given.claimed is None else f" (claimed: {given.claimed:.10g})"))
     print(f"problem  {found.problem.sha256 or f'no hash: {found.problem.why}'}")
     print(f"answer   {given.sha256}")
     for line in (*found.objections, *found.remarks):
-        print(line)
+        print(printable(line))
     print(f"verdict  {found.verdict}")
     raise typer.Exit(group.VERDICTS.index(found.verdict))
 

@@ -239,7 +239,7 @@ def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
     if not killed and not can_go_on:
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = earlier["settings"]
-    if known["method"] not in SOLVERS:
+    if known["method"] not in list(SOLVERS):
         raise InputError(f"{path}: knows no method {known['method']!r}; it knows {', '.join(SOLVERS)}.")
     return {name: known.get(name) if value is None else value for name, value in asked.items()}
 
