@@ -1,5 +1,6 @@
 """Every element of the paper that can be set, against Algorithms 1 to 3 transcribed in NumPy (tests/printed.py)."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -305,3 +306,21 @@ def test_every_size_of_a_staircase_is_looked_at():
     )
     with pytest.raises(hx.InputError, match=r"batch size 16 for zeta exceeds the 8 rows"):
         hx.solve(problem, 0.5, 0.5, hx.SALVF(batch_zeta=hx.Staircase({0: 4, 50: 16})), max_steps=1)
+
+
+GIVEN = {"files": lambda rows, path: hx.Finite.from_files(path), "stream": lambda rows, path: hx.Stream([rows] * 20)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GIVEN)
+def test_what_is_fed_by_the_host_is_not_spent_on_a_look_either(kind, tmp_path):
+    """Where all numbers are given the first batches that a run takes are those that are looked at."""
+    rows = 0.2 * np.random.default_rng(0).standard_normal((3, 3))
+    np.save(tmp_path / "xi.npy", rows)
+    problem = dataclasses.replace(curved(), xi=GIVEN[kind](rows, tmp_path / "xi.npy"))
+    size = 3 if kind == "files" else None  # a Stream sets it
+    inner = hx.SALM(steps=2, batch=size, eta=eta, rho=rho, rule="paper", warm=False)
+    method = settings(hx.Plain(), steps=FALLING, inner=inner, batch_zeta=2, batch_xi=size)
+    sol = hx.solve(problem, X0, Y0, method, max_steps=4, output="last")
+    assert sol.counts.xi == 4 * (3 + 2 * 3)
+    assert (sol.status.name, sol.counts.zeta) == ("max_steps", 8)

@@ -132,7 +132,7 @@ TABLE = {
     ),
     "not finite at the start": (
         call(problem(upper=lambda x, y, zeta: jnp.log(x - 1.0))),
-        r"upper is not finite at \(x0, y0\); start from a point where every function is finite",
+        r"upper is not finite at \(x0, y0\)\. Start from a point where every function is finite",
     ),
     # batches
     "batch without source": (

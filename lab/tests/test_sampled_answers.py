@@ -63,6 +63,19 @@ def test_r2_many_rows_with_a_kink_each():
     assert share > 0.9
 
 
+@pytest.mark.slow  # 6 CPU seconds
+def test_a_follower_that_jumps_at_the_answer():
+    """At best x = 0 the two wells are equally low, and samples alone do not tell which the follower takes.
+
+    Polishes went to a well that is not the lower one, from 1.00 of the decrease to .14 of it, with a gap of 3e-4.
+    """
+    case = cases.two_wells()
+    upper = lambda x, y, z: (y + 0.6) ** 2 + 0.2 * (x + 1.0) ** 2 + jnp.mean(z) * y
+    found = hx.solve(dataclasses.replace(case.problem, upper=upper), -2.0, 0.0, hx.Auto(samples=80_000), progress=False)
+    assert abs(float(found.x)) < 0.1 and not found.status.ok
+    assert found.estimates.gap > 0.1
+
+
 def rare_behind_noise(chance):
     """Events that move the answer far, behind normal noise in which a few samples show nothing of them."""
 

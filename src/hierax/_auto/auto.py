@@ -149,7 +149,8 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
     sources = {name: getattr(prepared.problem, name) for name in ("zeta", "xi")}
     sampled = [name for name, source in sources.items() if source is not None]
     by_average = averaged(prepared)
-    if unlimited and all(has_too_many_rows(sources[name]) for name in by_average) and _used_whole(prepared, seed):
+    too_many = by_average and all(has_too_many_rows(sources[name]) for name in by_average)
+    if unlimited and too_many and _used_whole(prepared, seed):
         by_average = []
     route, text = _by_size(prepared, seed)
     first = sum(FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average)

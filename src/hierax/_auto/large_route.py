@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto import constants as const
-from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, in_words, open_by_noise
+from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, open_by_noise
 from hierax._auto.session import Session, arrays_of, in_precision_of, tree_of, zero_multipliers
 from hierax._base import trees
 from hierax._base.constants import FRESH_SAMPLES, LITTLE, LOWER_STARTS, MUCH
@@ -239,8 +239,8 @@ class LargeRoute:
         if missing and self.best is not None:
             self.certificate = self.referee.certificate(self.best)
             if self.certificate is not None:
-                words = in_words(self.certificate, self.session.auto.tol)
-                self.session.log.append(f"Certificate of the best point: {words}")
+                words = next(iter(self.certificate.reasons(self.session.auto.tol)), "no objection.")
+                self.session.log.append(f"Certificate of the best point: {self._verdict}; {words}")
         return self._verdict == "yes"
 
     def _falls_for_ever(self) -> bool:

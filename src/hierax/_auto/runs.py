@@ -174,17 +174,6 @@ def open_by_noise(certificate: Certificate, tol: float) -> bool:
     return known and certificate.verdict(tol) == "unknown"
 
 
-def in_words(certificate: Certificate, tol: float) -> str:
-    """A certificate for the log."""
-    norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
-    slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
-    slope += "" if error is None else f" +- {error:.1g}"
-    gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
-    objection = next(iter(certificate.reasons(tol)), "ok")
-    scale = f"(its terms: {certificate.hypergradient_scale:.2g})"
-    return f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} {scale}; {objection}"
-
-
 class Referee:
     """Judges points of one problem. Points are arrays in the precision of the run, here and in what it returns.
 

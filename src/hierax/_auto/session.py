@@ -360,14 +360,16 @@ def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certifi
     upper = None if certificate is None else certificate.upper_multipliers
     if upper is None:
         upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes().upper)
-    return Multipliers(own.inequalities, own.equalities, upper)
+    return Multipliers(problem.own(own.inequalities), own.equalities, upper)
 
 
 # -- the prepared problem in double precision -------------------------------------------------------------------------
 
 
-def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Float64Problem:
-    """The prepared problem in double precision.
+def float64_problem(
+    prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES, open_kinks: bool = False
+) -> Float64Problem:
+    """The prepared problem in double precision; `open_kinks`: whether y may become a pair.
 
     A problem without samples shares the traces of the run, where that is in double precision. With samples it would
     gain nothing (batches have other shapes than all of the data), and the certificate of the solution, which knows
@@ -375,7 +377,7 @@ def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES)
     """
     sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
     x, y = prepared.whole(prepared.x, prepared.y)
-    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
+    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound, open_kinks)
 
 
 def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:

@@ -55,6 +55,8 @@ class HandMade(Protocol):
 class HandMadeInUnits(LargeFunctions):
     """A problem by hand as the follower asks for it."""
 
+    costly = False
+
     def __init__(self, hand: HandMade, layout: Layout, units: Units) -> None:
         self.layout, self.units = layout, units
         self.hand, self._lower, self._upper = hand, units.lower, units.upper

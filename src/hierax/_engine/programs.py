@@ -192,6 +192,15 @@ class Branches(NamedTuple):
             places = places[np.unique(np.round(self.y[places] / FEASIBLE), axis=0, return_index=True)[1]]
         return [Point(x, self.y[i], self.mu[i]) for i in places]
 
+    def places(self) -> list[list[int]]:
+        """The solved branches, those at one place together."""
+        found: list[list[int]] = []
+        for i in map(int, np.flatnonzero(self.status == SOLVED)):
+            near = (place for place in found if np.max(np.abs(self.y[i] - self.y[place[0]]), initial=0.0) <= NEGLIGIBLE)
+            home = next(near, None)
+            found.append([i]) if home is None else home.append(i)
+        return found
+
     def different_values(self) -> int:
         """How many different values the solved branches have."""
         values = np.sort(self.value[(self.status == SOLVED) & (self.violation <= FEASIBLE)])
@@ -522,6 +531,9 @@ class Functions:
     solved = active_set.SOLVED_RESIDUAL
     """KKT residual that counts as solved."""
 
+    costly = True
+    """Whether matrices cost more than slopes."""
+
     def __init__(self, programs: Programs, units: Units) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._compiled: dict[str, HostProgram] = {}
@@ -626,7 +638,7 @@ class Functions:
     def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
         """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
         slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-        return Level(self.layout.equal, slopes, matrices, landed, self.solved)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved, self.costly)
 
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
@@ -635,6 +647,8 @@ class Functions:
 
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
+
+    costly = False
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]

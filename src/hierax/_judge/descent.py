@@ -43,18 +43,21 @@ class Around(NamedTuple):
         looks: every point.
         slope: the largest change of F per length of x that was seen close by.
         curvature: the largest second difference, per squared length.
+        both_sides: the change of F on the side where it is larger, at each of `STEPS`; one line per direction.
         complete: whether the time was enough for all directions.
     """
 
     looks: list[Look]
     slope: float
     curvature: float
+    both_sides: list[list[float]]
     complete: bool
 
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Stop) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
     base, looks, slope, curvature, complete = _Base(at, nu), list[Look | None](), 0.0, 0.0, True
+    both_sides = list[list[float]]()
     try:
         looks += [base.compared(0.0, found) for found in base.other_solutions()]
         for direction in _directions(base, towards, seed, stop):
@@ -63,11 +66,13 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
             sides = [[base.look(direction, side * step, False) for step in STEPS] for side in (1.0, -1.0)]
             signed = [] if base.surface is None else [side * step for side in (1.0, -1.0) for step in STEPS]
             looks += [*sides[0], *sides[1], *(base.look(direction, step, True) for step in signed)]
+            pairs = [[np.inf if one is None else one.change for one in pair] for pair in zip(*sides, strict=True)]
+            both_sides.append([max(pair) for pair in pairs])
             steep, bent = _steep_and_bent(sides, at.point.x)
             slope, curvature = max(slope, steep), max(curvature, bent)
     except OutOfTime:
         complete = False
-    return Around([look for look in looks if look is not None], slope, curvature, complete)
+    return Around([look for look in looks if look is not None], slope, curvature, both_sides, complete)
 
 
 def _steep_and_bent(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float]:

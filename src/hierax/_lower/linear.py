@@ -199,16 +199,18 @@ class Matrices:
             return lambda right: np.full_like(right, np.nan)
         curvatures = self.curvatures()[free]
         shift = SHIFT * np.concatenate([np.where(curvatures > 0, np.minimum(curvatures, 1.0), 1.0), -np.ones(own.size)])
+        without = self._without_slacks(free, own, shift) if shift.size >= SMALL_ORDER else None
+        if without is not None:
+            return without
         if self._sparse is not None:
             jacobian, hessian = self._sparse
             rows = jacobian[own][:, free]
             blocks = sparse.block_array([[hessian[free][:, free], rows.T], [rows, None]], format="csc")
             return sparse_linalg.splu((blocks + sparse.diags_array(shift)).tocsc()).solve
-        without = self._without_slacks(free, own, shift) if shift.size >= SMALL_ORDER else None
-        return without or _dense_factors(self.hessian[np.ix_(free, free)], self.jacobian[np.ix_(own, free)], shift)
+        return _dense_factors(self.hessian[np.ix_(free, free)], self.jacobian[np.ix_(own, free)], shift)
 
     def _without_slacks(self, free: np.ndarray, own: np.ndarray, shift: np.ndarray) -> Solve | None:
-        """The same without slacks and the rows that have one: ten times quicker on SVMs; None where too much is left.
+        """The same without slacks and the rows that have one: ten times quicker on SVMs; None where it does not pay.
 
         A slack has a curvature of its own, and one row at most. With slacks s of curvatures D, the other entries k of
         y, and the Jacobians J_s and J_k of the rows,
@@ -218,6 +220,8 @@ class Matrices:
         where W = J_s D^-1 J_s' is diagonal, so that J_k dk - W dmu = c - J_s D^-1 a: a `CentralSystem`. A step of
         refinement takes out what rounding leaves where W is small.
         """
+        if not (isinstance(self.jacobian, np.ndarray) and isinstance(self.hessian, np.ndarray)):
+            return None
         entries, jacobian = free.size, self.jacobian[own]
         filled, alone = jacobian != 0, np.count_nonzero(self.hessian, axis=0) == 1
         slack = (alone & (self.hessian.diagonal() > 0) & (np.count_nonzero(filled, axis=0) <= 1))[free]

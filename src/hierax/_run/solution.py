@@ -170,11 +170,10 @@ class Reason(enum.Enum):
     )
     NO_MORE_BATCHES = (Kind.DATA_ERROR, "{what}: the last point is returned after step {step}. {cure}")
     # -- Auto -------------------------------------------------------------------------------------------------------
-    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
+    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}{doubt}.")
     CERTIFIED_AMONG_BRANCHES = (
         Kind.BEST_OF_BRANCHES,
-        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
-        "prove to be the global one. Another seed draws other starts.",
+        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}.",
     )
     DEGENERATE = (
         Kind.NO_MULTIPLIER,
@@ -240,7 +239,7 @@ class Reason(enum.Enum):
     def status(self, at: int, one: Kind | None = None, /, **details: object) -> Status:
         """The status of a run that ended for this reason after `at` steps; `one`: the kind, where there are several."""
         one = one or self.kind
-        return Status(one, self.template.format(step=at, kind=one, **details), at)
+        return Status(one, self.template.format(step=at, kind=one, **{"doubt": "", **details}), at)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def _disc(arrays: Arrays) -> MediumCase:
     problem = Problem(
         upper=lambda x, y, zeta: -number * x[2] ** 2,
         lower=lambda x, y, xi: -jnp.sum(sides(y)),
-        constraints=lambda x, y: jnp.sum((y.reshape(3, 2) - x[:2]) ** 2, axis=1) - x[2] ** 2,
+        constraints=lambda x, y: jnp.sum((y.reshape(3, 2) - x[None, :2]) ** 2, axis=1) - x[2] ** 2,
         upper_constraints=lambda x, y: sides(y),
         x_set=Box(arrays["x_lo"], arrays["x_hi"]),
     )

@@ -315,7 +315,7 @@ def write_page(rows: Rows, page: Path) -> None:
     names = _made(rows, NAMES, "by hand", "hierax")
     warm = [rows[f"{name}, hierax"][1] for name in names]
     shares = [row["seconds"] / row["wall"] for row in warm if row.get("wall")]
-    busy = f"Here a call had {100 * np.median(shares):.0f} % of a core (median, warm).\n" if shares else ""
+    busy = f"\nHere a call had {100 * np.median(shares):.0f} % of a core (median, warm).\n" if shares else ""
     lines = [HEAD + busy, *_markdown(HEADINGS, {name: _cells(rows, name) for name in names})]
     if names == NAMES:
         judged = {text: [measured, "met" if met else "not met"] for text, measured, met in targets(rows)}

@@ -74,7 +74,7 @@ def _range(goal: Target) -> str:
 
 
 def _exponents(rows: list[Exponent]) -> Table:
-    table = headed("Exponents, printed algorithms", "theorem", "measured", "95 %", "last decade", "identified")
+    table = headed("Exponents beside those of the theorems", "theorem", "measured", "95 %", "last decade", "identified")
     for row in rows:
         table.add_row(*exponent_cells(row))
     return table
