@@ -428,8 +428,8 @@ def test_data_and_functions_that_close_over_others_are_told_apart(tmp_path):
     [
         ({"checkpoint": 3}, "checkpoint=3: needs the name of a folder"),
         ({"checkpoint": ""}, "checkpoint='': needs the name of a folder"),
-        ({"checkpoint_every": 0}, "checkpoint_every=0: needs a positive number of seconds"),
-        ({"checkpoint_every": True}, "checkpoint_every=True: needs a positive number"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0: needs a positive, finite number of seconds"),
+        ({"checkpoint_every": True}, "checkpoint_every=True: needs a positive, finite number"),
     ],
 )
 def test_wrong_arguments(call, text):
