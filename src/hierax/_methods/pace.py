@@ -6,7 +6,7 @@ noise two more look for an entry that has become more curved than what it follow
 what the steps were made for, they are shortened by the ratio. It moves with the run: a curvature that falls again gives
 the steps back.
 
-c1 grows as long as y is not close to the lower level's solution, in proportion to the steps made, after F2SA (Kwon,
+c1 grows as long as y is not close to the lower level's solution, as the square of the steps made, after F2SA (Kwon,
 Kwon, Wright and Nowak 2023). c2 and the outer multiplier grow with it, and the steps of y and z become shorter.
 """
 

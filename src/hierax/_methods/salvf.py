@@ -109,7 +109,7 @@ def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: 
 
 
 def with_larger_c1(point: Point, inner: Inner, kept: Scalar, more: Scalar) -> Point:
-    """A point whose c1 (y - w), which answers to F, stays what it is as c1 grows by `more` to 1/`kept` of what it was."""
+    """The point whose c1 (y - w) is the same, as that answers to F; c1 grows by `more`, its old share is `kept`."""
     y = jax.tree.map(lambda a, b: b + kept.astype(a.dtype) * (a - b), point.y, inner.w)
     rows = jax.tree.map(lambda a, b: a + more * b, Rows(*point.nu[:2]), inner.lam)
     return point._replace(y=y, nu=point.nu._replace(**rows._asdict()))
@@ -188,12 +188,13 @@ class SALVF(SALVFSettings):
             phi(x) - c1^2 |lam*(x)|^2 / (2 c2).
         steps: `Steps(x=, y=, z=)`; each a number, a schedule or an optax transformation.
         batch_zeta: samples of zeta per outer step (the paper's r_k): a number, or a `Staircase` over the outer steps.
+            None: of a `Sampler` as many as of xi in the whole step, the inner loop included.
         batch_xi: samples of xi~ per outer step (the paper's q_k), likewise.
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
         direction: `Plain()` or `Storm()` (variance reduction).
-        control_variate: subtract the inner gradient, noise and error, from the y-gradient; None: where it applies (an
-            exact inner solver, or a warm inner loop of at least 10 steps).
+        control_variate: subtract the inner gradient, noise and error, from the y-gradient, and likewise from the update
+            of nu; None: where it applies (an exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
             where the inner solver is exact, and where the steps of x and of SALM are estimated.
@@ -204,9 +205,10 @@ class SALVF(SALVFSettings):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
-        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of all three
-            are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long as y is not
-            close to the inner solution. None: all that are not given; (): none. What is given is never changed.
+        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of y and of the
+            inner solver are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long
+            as y is not close to the inner solution; with "x" and "inner" y follows it. None: all that are not given;
+            (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
         units: powers of two in which y is measured while the method works; estimated at the start, not set by you.
@@ -350,12 +352,11 @@ class SALVF(SALVFSettings):
         def gradient(at: Point) -> PsiGradient:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        factors = (watch.share if name in adapt else jnp.ones_like(watch.share) for name in "xy")
-        factor_x, factor_y = next(factors), next(factors) / watch.growth
+        factor_y = (watch.share if "y" in adapt else jnp.ones_like(watch.share)) / watch.growth
         alpha, fastest = alphas(self, state, factor_y, dtype_of(point.x, point.y))
         d, memory = self.direction.direction(gradient, point, memory, fastest, weights.c1)
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factor_x)
+        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
         y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factor_y)
         z, z_rule = solved.lam, state.rules[2]
         if self.solver is None:

@@ -403,7 +403,8 @@ def _steps(
 ) -> common.Steps:
     asked = method.steps or common.Steps()
     gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
-    quiet = method.follow and method.control_variate  # y - w has no noise but that of F
+    # y - w has no noise but that of F; the recursion of Storm sees the noise of all steps before.
+    quiet = method.follow and method.control_variate and isinstance(method.direction, Plain)
     return common.Steps(
         x=common.filled_rule(asked.x, along_x, dtype),
         y=common.filled_rule(asked.y, common.Decay(1 / smooth_y, power=0.0 if quiet else 1 / 3), dtype),
