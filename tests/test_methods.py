@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import same
+from test_directions import of_the_docs
 
 import hierax as hx
 from hierax import BLOCC, GAM, LVHBA, BiCGAFFA, Exact, MaxMin
@@ -46,7 +47,7 @@ METHODS = {
     "Moreau": (hx.Moreau(), 200, 2, 4),
     "FirstOrderPenalty": (hx.FirstOrderPenalty(eps_last=1e-2), 200, 2, 4),
     "Perturbed": (method_of_the_docs(), 400, 2, 1),
-}
+} | {f"SALVF {name}": (hx.SALVF(c1=5.0, direction=one()), 2500, 1, 1) for name, one in of_the_docs().items()}
 BASELINES = [name for name in METHODS if not name.startswith(("SALVF", "Perturbed"))]
 EVERY = pytest.mark.parametrize("name", METHODS)
 
