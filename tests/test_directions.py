@@ -192,7 +192,7 @@ def test_beta_as_a_sequence():
 def test_beta_of_the_printed_schedule_starts_at_one():
     ones = Curvature(*[jnp.asarray(1.0)] * len(Curvature._fields))
     method = hx.SALVF_VR(direction=hx.Storm(schedule="paper"), steps=hx.Steps(y=0.05), batch_zeta=1, batch_xi=1)
-    storm = filled(method, ones, hx.Multipliers(None, None, None), jnp.ones(()), jnp.dtype(float)).direction
+    storm = filled(method, ones, hx.Multipliers(None, None, None), jnp.ones(()), 2.0, jnp.dtype(float)).direction
     np.testing.assert_allclose(storm.next_beta(info(0, 0.05)), 1.0, rtol=1e-12)
 
 

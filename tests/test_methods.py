@@ -174,7 +174,7 @@ def test_counts_are_the_costs_of_the_steps_and_the_start(name):
     start, step, _ = method.costs(problem())
     for field in Costs._fields:
         assert getattr(sol.counts, field) == getattr(start, field) + n * getattr(step, field), field
-    assert sol.counts.zeta == n
+    assert sol.counts.zeta == n * method.batches(problem()).zeta
     assert sol.counts.lower_solves == at_start + n * solves
     planned = method.batches(problem()).tickets(problem(), sol.state.run.state)
     drawn = sum(np.size(leaf) for leaf in jax.tree.leaves((planned.xi, planned.inner))) / 3

@@ -92,8 +92,13 @@ PROBLEMS = {
     "curved, sampled": curved(True),
     "centred": centred(),
 }
-METHODS = {"SALVF": hx.SALVF(), "exact": hx.SALVF(inner=hx.Exact()), "VR": hx.SALVF(direction=hx.Storm())}
-CASES = [
+METHODS = {
+    "SALVF": hx.SALVF(),
+    "exact": hx.SALVF(inner=hx.Exact()),
+    "VR": hx.SALVF_VR(),
+    "VR, exact": hx.SALVF_VR(inner=hx.Exact()),
+}
+QUICK = [
     ("toy", "SALVF"),
     ("toy", "exact"),
     ("toy, sampled", "VR"),
@@ -102,17 +107,27 @@ CASES = [
     ("curved, sampled", "VR"),
     ("centred", "SALVF"),
 ]
+CASES = [
+    pytest.param(problem, method, marks=() if (problem, method) in QUICK else pytest.mark.slow)
+    for problem in PROBLEMS
+    for method in METHODS
+]
 
 
 @pytest.mark.parametrize(("problem", "method"), CASES)
 def test_a_run_does_not_depend_on_units(problem, method):
-    """Bit for bit, 150 steps: c1 has begun to grow."""
+    """Bit for bit, 150 steps: c1 has begun to grow. The run moves, and ends in the units it was stated in."""
 
     def run(**units):
         sol = hx.solve(*in_units(*PROBLEMS[problem], **units), METHODS[method], max_steps=150, progress=False)
-        return np.asarray(_times(sol.x, -units.get("x", 0))), np.asarray(_times(sol.y, -units.get("y", 0)))
+        assert sol.status.step == 150
+        return sol, *(np.asarray(_times(part, -units.get(name, 0))) for name, part in (("x", sol.x), ("y", sol.y)))
 
-    plain = run()
+    plain, x, y = run()
+    assert np.isfinite(x).all()
+    assert np.all(x != PROBLEMS[problem][1])
     for units in UNITS:
-        for one, other in zip(plain, run(**units), strict=True):
+        sol, *found = run(**units)
+        assert float(sol.value) == 2.0 ** units.get("upper", 0) * float(plain.value)
+        for one, other in zip((x, y), found, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=str(units))

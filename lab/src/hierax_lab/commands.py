@@ -35,6 +35,7 @@ from hierax_lab.bench import (
     samples,
     samples_rows,
     suites,
+    unset,
 )
 from hierax_lab.bench.cold_calls import CALLS as COLD_CALLS
 from hierax_lab.bench.fuzz_families import FAMILIES
@@ -260,6 +261,12 @@ def bench_error(
 ) -> None:
     """The error left after equal numbers of samples: SALVF, SALVF-VR, Auto's averages, plain gradients."""
     error.run(_wide_console(), seeds, out or Path("out") / "error")
+
+
+@bench_app.command("unset", epilog="Example: hierax bench unset --out out/unset")
+def bench_unset(data_dir: DataDir = None, out: Out = None) -> None:
+    """How much F falls with nothing set: the toy, six kinds of problems, a noisy quadratic, the SVM in raw units."""
+    unset.run(_wide_console(), data_dir, out or Path("out") / "unset")
 
 
 @bench_app.command("fuzz", epilog="Example: hierax bench fuzz --n 20 --seed 1")

@@ -120,9 +120,11 @@ class NormalisedMemory(NamedTuple):
 class Normalised(eqx.Module):
     """Steps in lengths of the block, entry by entry, whatever the units of the direction.
 
-        m <- 0.9 m + 0.1 d,    v <- 0.99 v + 0.01 d^2,    step = alpha_j max(length, |x - x_0|) m' / sqrt(v')
+        m <- 0.9 m + 0.1 d,    v <- v + s/(k+s) (d^2 - v),    step = alpha_j max(length, |x - x_0|) m' / sqrt(v)
 
-    with m' and v' corrected for their start at zero, after Adam (Kingma and Ba 2015), without its absolute epsilon.
+    with m' corrected for its start at zero, after Adam (Kingma and Ba 2015), without its absolute epsilon. Where the
+    directions vanish v falls as k^-s, so that with alpha_j = c/j and s = 2 the step over m' stays what it is: with
+    more it would grow until it is unstable, with less it would vanish. Directions with noise do not vanish.
     j counts the steps of an entry; of those more than a length from its start, only the share that did not go straight
     on, 1 - |m'| / sqrt(v'): a way far longer than the length takes as many steps as its logarithm says.
 
@@ -130,11 +132,13 @@ class Normalised(eqx.Module):
         length: of every entry.
         share: alpha_k, the share of a length that an entry moves while its direction stays the same.
         longest: the step that would be stable without all this; it is not used here.
+        forgets: s.
     """
 
     length: PyTree
     share: Decay
     longest: Number
+    forgets: Number
 
     def init(self, x: PyTree) -> NormalisedMemory:
         """Before the first step."""
@@ -146,17 +150,17 @@ class Normalised(eqx.Module):
         self, memory: NormalisedMemory, x: PyTree, d: PyTree, step: Array, factor: Number
     ) -> tuple[PyTree, NormalisedMemory]:
         """x after the step, before any projection; `memory.ratio` is the length of the step over that of d."""
-        kept_mean, kept_square = MEMORY
         count = (step + 1).astype(dtype_of(x))
+        kept_square = (count - 1) / (count + self.forgets - 1)
 
         def root_of(old: Array, new: Array) -> Array:
             """Of the mean square, without squares of anything that has units: they leave the range of float32."""
             unit = or_one(jnp.maximum(old, jnp.abs(new)))
             return unit * jnp.sqrt(kept_square * (old / unit) ** 2 + (1 - kept_square) * (new / unit) ** 2)
 
-        mean = jax.tree.map(lambda old, new: kept_mean * old + (1 - kept_mean) * new, memory.mean, d)
+        mean = jax.tree.map(lambda old, new: KEPT * old + (1 - KEPT) * new, memory.mean, d)
         root = jax.tree.map(root_of, memory.root, d)
-        correction = jnp.sqrt(1 - kept_square**count) / (1 - kept_mean**count)
+        correction = 1 / (1 - KEPT**count)
         straight = jax.tree.map(lambda m, r: correction.astype(m.dtype) * (m / or_one(r)), mean, root)
 
         def way_of(s: Array, length: Array, a: Array, begun: Array, spent: Array) -> Array:
@@ -337,7 +341,7 @@ def apply_rule(
     return sets.project(convex_set, moved), state
 
 
-MEMORY = (0.9, 0.99)  # of a normalised step: shares of the means of directions and of squares kept from step to step
+KEPT = 0.9  # of a normalised step: share of the mean of directions kept from step to step
 X_STEP_GROWTH = 1.2  # an adaptive step grows at most by this factor per step
 WEIGHT = 5.0  # of a gap, in units of (curvature of F) / (that of G); of F's slope where it stands in for curvature
 SEVERAL = 3.0  # how many times larger counts as somewhat larger, where nothing finer was measured

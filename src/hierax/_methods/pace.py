@@ -6,7 +6,7 @@ noise two more look for an entry that has become more curved than what it follow
 what the steps were made for, they are shortened by the ratio. It moves with the run: a curvature that falls again gives
 the steps back.
 
-c1 grows as long as y is not close to the lower level's solution, in proportion to the steps made, after F2SA (Kwon,
+c1 grows as long as y is not close to the lower level's solution, as the square of the steps made, after F2SA (Kwon,
 Kwon, Wright and Nowak 2023). c2 and the outer multiplier grow with it, and the steps of y and z become shorter.
 """
 
@@ -103,7 +103,7 @@ def grown(watch: Watch, y: PyTree, w: PyTree, step: Array) -> Watch:
     far, long, k = trees.norm(trees.sub(y, w)).astype(dtype), trees.norm(w).astype(dtype), step.astype(dtype)
     early = k < MUCH**2
     helps = (far > NEGLIGIBLE * long) & (watch.growth * far < SEVERAL * watch.offset)
-    factor = jnp.where(~early & helps, 1 + 1 / or_one(k), 1.0)
+    factor = jnp.where(~early & helps, (1 + 1 / or_one(k)) ** 2, 1.0)
     return watch._replace(
         growth=watch.growth * factor, offset=jnp.where(early, jnp.maximum(far, watch.offset), watch.offset)
     )

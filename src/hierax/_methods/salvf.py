@@ -12,6 +12,7 @@ The parts of SALVF's outer step: its state, the set of z, how y follows and x ke
 import dataclasses
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -28,11 +29,30 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.salm import SALM, START_ROUNDS, InnerSolution
 from hierax._math import spectrum as estimate
 from hierax._math.lower_level import SOLVED
-from hierax._math.psi import Inner, Point, PsiGradient, all_constraints, nonnegative, psi_gradient, push, updated_nu
+from hierax._math.psi import (
+    Inner,
+    Point,
+    PsiGradient,
+    Weights,
+    all_constraints,
+    nonnegative,
+    psi_gradient,
+    push,
+    updated_nu,
+)
 from hierax._math.spectrum import POWER_STEPS
 from hierax._methods import common
 from hierax._methods.pace import Watch, first_watch, grown, looked
-from hierax._methods.salvf_settings import SALVFSettings, StepInfo, Storm, below_curvature, filled, structured
+from hierax._methods.salvf_settings import (
+    FORGETS,
+    FORGETS_NOISY,
+    SALVFSettings,
+    StepInfo,
+    Storm,
+    below_curvature,
+    filled,
+    structured,
+)
 from hierax._problem import samples, sets
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled, with_y_in
 from hierax._problem.samples import FiniteFiles, Tickets
@@ -78,9 +98,8 @@ def with_y(state: SALVFState, units: PyTree, change: Callable[[Array, Array], Ar
     return state._replace(point=state.point._replace(y=y), w=w)
 
 
-def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner) -> Point:
-    """y and nu moved as the inner solution has moved since the last step."""
-    point = state.point
+def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: Inner, point: Point) -> Point:
+    """A point whose y and nu have moved as the inner solution has since the last step."""
     y = jax.tree.map(lambda a, new, old: a + (new - old), point.y, inner.w, state.w)
     if method.penalty != "multiplier":
         return point._replace(y=sets.project(problem.y_set, y))
@@ -88,6 +107,22 @@ def followed(method: SALVFSettings, problem: Problem, state: SALVFState, inner: 
     rows = jax.tree.map(lambda a, new, old: a + c1 * (new - old), Rows(*point.nu[:2]), inner.lam, state.lam)
     nu = point.nu._replace(**nonnegative(rows)._asdict())
     return point._replace(y=sets.project(problem.y_set, y), nu=nu)
+
+
+def with_larger_c1(point: Point, inner: Inner, kept: Scalar, more: Scalar) -> Point:
+    """The point whose c1 (y - w) is the same, as that answers to F; c1 grows by `more`, its old share is `kept`."""
+    y = jax.tree.map(lambda a, b: b + kept.astype(a.dtype) * (a - b), point.y, inner.w)
+    rows = jax.tree.map(lambda a, b: a + more * b, Rows(*point.nu[:2]), inner.lam)
+    return point._replace(y=y, nu=point.nu._replace(**rows._asdict()))
+
+
+def without_noise_of(
+    problem: Problem, x: PyTree, inner: Inner, nu: Multipliers, weights: Weights, tau: Scalar
+) -> Multipliers:
+    """nu less the update of c1 lam by the rows at w: zero at the inner solution, and as noisy as the update of nu."""
+    rows, begin = problem.rows(x, inner.w), jax.tree.map(lambda a: weights.c1 * a, inner.lam)
+    shifted = jax.tree.map(lambda a, b, c: a - (b - c), Rows(*nu[:2]), updated_nu(rows, begin, weights.c2, tau), begin)
+    return nu._replace(**nonnegative(shifted)._asdict())
 
 
 def inner_solution(
@@ -155,12 +190,13 @@ class SALVF(SALVFSettings):
             phi(x) - c1^2 |lam*(x)|^2 / (2 c2).
         steps: `Steps(x=, y=, z=)`; each a number, a schedule or an optax transformation.
         batch_zeta: samples of zeta per outer step (the paper's r_k): a number, or a `Staircase` over the outer steps.
+            None: of a `Sampler` as many as of xi in the whole step, the inner loop included.
         batch_xi: samples of xi~ per outer step (the paper's q_k), likewise.
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
         direction: `Plain()`, `Storm()` (variance reduction), or one of your own (docs/guides/own-direction.md).
-        control_variate: subtract the inner gradient, noise and error, from the y-gradient; None: where it applies (an
-            exact inner solver, or a warm inner loop of at least 10 steps).
+        control_variate: subtract the inner gradient, noise and error, from the y-gradient, and likewise from the update
+            of nu; None: where it applies (an exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
             where the inner solver is exact, and where the steps of x and of SALM are estimated.
@@ -171,9 +207,10 @@ class SALVF(SALVFSettings):
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
             gamma1, gamma2 or bound is given (they carry the constraints' units).
         smoothness: the L_Psi of the stationarity measure; None: estimated.
-        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of all three
-            are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long as y is not
-            close to the inner solution. None: all that are not given; (): none. What is given is never changed.
+        adapt: which of the estimates are corrected on the way, of "x", "y", "inner" and "c1": the steps of y and of the
+            inner solver are shortened where the curvature of the lower level grows, and c1 grows (c2 with it) as long
+            as y is not close to the inner solution; with "x" and "inner" y follows it. None: all that are not given;
+            (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
         z0: the first z, shaped like the constraints, or `hx.Multipliers` where there are equalities; None: see `start`.
@@ -229,9 +266,12 @@ class SALVF(SALVFSettings):
         """Those of the outer step and of the inner loop."""
         xi = samples.default_size(problem.xi, size_at(self.batch_xi, self.stage))
         steps, inner_size = (0, xi) if self.salm is None else (self.salm.count, size_at(self.salm.batch, 0) or xi)
+        zeta = size_at(self.batch_zeta, self.stage)
+        if zeta is None and isinstance(problem.zeta, samples.Sampler) and problem.xi is not None:
+            zeta = xi + steps * inner_size
         asked = (("zeta", self.batch_zeta), ("xi", self.batch_xi), ("xi", getattr(self.inner, "batch", None)))
         return Batches(
-            zeta=samples.default_size(problem.zeta, size_at(self.batch_zeta, self.stage)),
+            zeta=samples.default_size(problem.zeta, zeta),
             xi=xi,
             inner=steps,
             inner_size=inner_size,
@@ -262,11 +302,13 @@ class SALVF(SALVFSettings):
         def lengths(at: estimate.Curvature) -> PyTree:
             return common.lengths_of(problem, x0, common.newton_length(at))
 
+        forgets = FORGETS if problem.zeta is None and problem.xi is None else FORGETS_NOISY
+
         def norms_at(carry: tuple[PyTree, ...], first: Array) -> tuple[tuple[PyTree, ...], None]:
             """Norms at a point; after those at y0, on to the lower level's solution as these norms find it."""
             most, w, lam = carry
             most = estimate.larger(most, estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow)))
-            rough = filled(self, most, scales, lengths(most), dtype)
+            rough = filled(self, most, scales, lengths(most), forgets, dtype)
 
             def solved() -> tuple[PyTree, Rows]:
                 if rough.salm is not None:
@@ -284,7 +326,7 @@ class SALVF(SALVFSettings):
             most = estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow))
         else:
             (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
-        method = filled(self, most, scales, lengths(most), dtype)
+        method = filled(self, most, scales, lengths(most), forgets, dtype)
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
         if self.z0 is not None:
@@ -307,8 +349,10 @@ class SALVF(SALVFSettings):
             watch = looked(watch, problem, point.x, Inner(state.w, state.lam), self.stiffness, None)
         solved, lower_status = inner_solution(self, problem, state, tickets.inner, watch.share)
         inner = Inner(solved.w, solved.lam)
+        memory = state.memory
         if self.follow:
-            point = followed(self, problem, state, inner)
+            follow = partial(followed, self, problem, state, inner)
+            point, memory = follow(point), self.direction.moved(memory, follow)
         # 2. The direction, on fresh batches.
         zeta, xi = samples.fetch(problem.zeta, tickets.zeta), samples.fetch(problem.xi, tickets.xi)
         longest = self.inner.eta_max if isinstance(self.inner, SALM) else 1 / watch.curved
@@ -317,13 +361,12 @@ class SALVF(SALVFSettings):
         def gradient(at: Point) -> PsiGradient:
             return psi_gradient(problem, at, inner, weights, zeta, xi, control)
 
-        factors = (watch.share if name in adapt else jnp.ones_like(watch.share) for name in "xy")
-        factor_x, factor_y = next(factors), next(factors) / watch.growth
+        factor_y = (watch.share if "y" in adapt else jnp.ones_like(watch.share)) / watch.growth
         alpha, fastest = alphas(self, state, factor_y, dtype_of(point.x, point.y))
         info = StepInfo(state.step, fastest, weights.c1)
-        d, memory = self.direction.direction(gradient, point, state.memory, info)
+        d, memory = self.direction.direction(gradient, point, memory, info)
         # 3. One projected step per block; nu follows the constraints at the new point.
-        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step, factor_x)
+        x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
         y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factor_y)
         z, z_rule = solved.lam, state.rules[2]
         if self.solver is None:
@@ -331,17 +374,21 @@ class SALVF(SALVFSettings):
                 self.steps.z, z_rule, common.MultiplierSet(top_of_z(self)), point.z, d.z, state.step, 1 / watch.growth
             )
         values = all_constraints(problem, x, y)
-        nu = updated_nu(values, point.nu, weights.c2, self.tau) if self.penalty == "multiplier" else point.nu
+        nu = point.nu
+        if self.penalty == "multiplier":
+            nu = updated_nu(values, nu, weights.c2, self.tau)
+            if self.control_variate:
+                nu = without_noise_of(problem, point.x, inner, nu, weights, self.tau)
         rules = (x_rule, y_rule, z_rule)
         if problem.xi is not None:
             watch = looked(watch, problem, point.x, inner, self.stiffness, xi)
+        reached = Point(x, y, z, nu)
         if self.c1_grows:
             watch = grown(watch, y, solved.w, state.step)
-            more = (watch.growth - state.watch.growth) * self.c1
-            kept = state.watch.growth / watch.growth  # c1 (y - w), which answers to F, stays what it is
-            y = jax.tree.map(lambda a, b: b + kept.astype(a.dtype) * (a - b), y, solved.w)
-            nu = nu._replace(**jax.tree.map(lambda a, b: a + more * b, Rows(*nu[:2]), solved.lam)._asdict())
-        after = SALVFState(Point(x, y, z, nu), solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
+            more, kept = (watch.growth - state.watch.growth) * self.c1, state.watch.growth / watch.growth
+            scale = partial(with_larger_c1, inner=inner, kept=kept, more=more)
+            reached, memory = scale(reached), self.direction.moved(memory, scale)
+        after = SALVFState(reached, solved.w, solved.lam, memory, rules, watch, state.step + 1, state.key)
         free = nonnegative(jax.tree.map(lambda a, b: a - b / self.smoothness, point.z, d.z), top_of_z(self))
         after, before = (with_y(one, self.units, operator.mul) for one in (after, state._replace(point=point)))
         taken = common.StepTaken(

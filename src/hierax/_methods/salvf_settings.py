@@ -96,6 +96,14 @@ class AbstractDirection(eqx.Module):
         solution, at any u = (x, y, z, nu); `point` is u_k.
         """
 
+    def moved(self, memory: PyTree, move: Callable[[Point], Point]) -> PyTree:
+        """What is remembered, as if points in it had moved like the present one does other than by a step.
+
+        y and nu follow the inner solution, and c1 grows: a memory of points that are compared with the present one
+        needs `move(point)` of each. By itself nothing is moved.
+        """
+        return memory
+
 
 class Plain(AbstractDirection):
     """The stochastic gradient itself.
@@ -181,6 +189,10 @@ class Storm(AbstractDirection):
         """The blocks of u that are corrected."""
         return (of.x, of.y, of.z) if self.z else (of.x, of.y)
 
+    def moved(self, memory: StormMemory, move: Callable[[Point], Point]) -> StormMemory:
+        """The memory with its point moved."""
+        return memory._replace(point=move(memory.point))
+
     def next_beta(self, info: StepInfo) -> Array:
         """beta_{k+1} after step k."""
         if self.schedule == "paper":
@@ -208,6 +220,7 @@ class Storm(AbstractDirection):
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
+FORGETS, FORGETS_NOISY = 2.0, 4.0  # powers of k with which x forgets the size of directions, without noise and with it
 X_SHARE, X_STEPS = 0.01, 50.0  # an entry of x moves at most that share of a length in the first 50 steps, then as 1/k
 C1_LEAST = 1.5  # the same in units of (curvature of F) / L_G, should the rows that are active at the start not stay so
 GAMMA_FACTOR = 0.08  # gamma in units of ||J||^2 / L_G: stiff enough to keep the noise of w off the constraints
@@ -396,11 +409,17 @@ def _unset(method: SALVFSettings) -> tuple[str, ...]:
     return tuple(name for name, unset in free.items() if unset)
 
 
-def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, dtype: jnp.dtype) -> S:
+def filled(method: S, at: Curvature, scales: Multipliers, lengths: PyTree, forgets: float, dtype: jnp.dtype) -> S:
     """SALVF with every unset number from the norms of the problem and the lengths of x."""
     weights = _weights(method, at, dtype)
     smooth_x, smooth_y = _smoothness(at, weights, dtype)
-    steps = _steps(method, weights, lengths, smooth_x, smooth_y, dtype)
+    steps = _steps(
+        method,
+        weights,
+        common.Normalised(lengths, common.Decay(X_SHARE, a=X_STEPS, power=1.0), 1 / smooth_x, forgets),
+        smooth_y,
+        dtype,
+    )
     method = dataclasses.replace(
         method,
         **weights._asdict(),
@@ -482,15 +501,16 @@ def _smoothness(at: Curvature, weights: Weights, dtype: jnp.dtype) -> tuple[Scal
 
 
 def _steps(
-    method: SALVFSettings, weights: Weights, lengths: PyTree, smooth_x: Scalar, smooth_y: Scalar, dtype: jnp.dtype
+    method: SALVFSettings, weights: Weights, along_x: common.Normalised, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
-    asked, share = method.steps or common.Steps(), common.Decay(X_SHARE, a=X_STEPS, power=1.0)
+    asked = method.steps or common.Steps()
+    # y - w has no noise but that of F; the recursion of Storm sees the noise of all steps before.
+    quiet = method.follow and method.control_variate and isinstance(method.direction, Plain)
+    z_step = (1.0 if method.follow else common.Z_STEP) / (weights.c1 * dual_curvature(weights))
     return common.Steps(
-        x=common.filled_rule(asked.x, common.Normalised(lengths, share, 1 / smooth_x), dtype),
-        y=common.filled_rule(asked.y, common.Decay(1 / smooth_y), dtype),
-        z=common.filled_rule(
-            asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * dual_curvature(weights)), dtype
-        ),
+        x=common.filled_rule(asked.x, along_x, dtype),
+        y=common.filled_rule(asked.y, common.Decay(1 / smooth_y, power=0.0 if quiet else 1 / 3), dtype),
+        z=common.filled_rule(asked.z, z_step, dtype),
     )
 
 
