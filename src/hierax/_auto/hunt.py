@@ -20,7 +20,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
 from hierax._engine.settling import settled
-from hierax._engine.vectors import Point, Structure, Total, VectorProblem
+from hierax._engine.vectors import Point, Structure, Total, VectorProblem, moved_down
 from hierax._judge.point import relative_gap
 from hierax._lower.linear import Stop
 from hierax._math.lower_level import SOLVED
@@ -160,7 +160,7 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
     better = Point(point.x, found.y[best], found.mu[best])
     gap = relative_gap(lower, value)
     if gap <= const.NEGLIGIBLE:  # G may be lower elsewhere by less than any gap tells
-        gap = max(gap, float(np.max(np.abs(vectors.moved_down(point.x, point.y, better.mu) - point.y), initial=0.0)))
+        gap = max(gap, float(np.max(np.abs(moved_down(vectors, point.x, point.y, better.mu) - point.y), initial=0.0)))
     return unsolved._replace(
         gap=gap,
         better=better,

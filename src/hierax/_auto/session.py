@@ -21,7 +21,7 @@ from hierax._base.constants import CHUNK_SECONDS, FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer
-from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.float64_problem import Float64Problem, own_rows
 from hierax._judge.certificate import Certificate
 from hierax._judge.sampling import Estimates
 from hierax._problem.problem import CONSTRAINTS, Multipliers
@@ -360,7 +360,7 @@ def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certifi
     upper = None if certificate is None else certificate.upper_multipliers
     if upper is None:
         upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes().upper)
-    return Multipliers(problem.own(own.inequalities), own.equalities, upper)
+    return Multipliers(own_rows(problem, own.inequalities), own.equalities, upper)
 
 
 # -- the prepared problem in double precision -------------------------------------------------------------------------

@@ -543,11 +543,6 @@ class Functions:
         self.formed = 0
         self._piece = 1  # Newton steps of the lower level's loops at once: the more the quicker they are
 
-    @functools.cached_property
-    def _loop_numbers(self) -> int:
-        """How many numbers the state of such a loop has."""
-        return size(jax.eval_shape(begun, np.zeros(self.layout.ny), np.zeros(self.layout.rows)))
-
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of `Traced` by its name, compiled at its first call."""
         if name not in self._compiled:
@@ -621,15 +616,17 @@ class Functions:
         """
         lanes, found, layout = self.programs.lanes, [], self.layout
         name, starts = ("branches of a convex level", 1) if convex and lanes == 1 else ("branches", LOWER_STARTS)
+        like = np.zeros(layout.ny), np.zeros(layout.rows)
+        numbers = self.programs.setting.once("numbers of a loop", lambda: size(jax.eval_shape(begun, *like)))
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            loops, until, status = np.zeros((lanes, self._loop_numbers)), 0, np.full(lanes, RUNNING)
+            loops, until, status = np.zeros((lanes, numbers)), 0, np.full(lanes, RUNNING)
             while (status == RUNNING).any():  # in pieces that are short, so that the clock is looked at
                 until += self._piece
                 begin = time.perf_counter() - self.programs.setting.bound.compile_seconds
                 step = np.asarray(until, np.int32)
                 lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns], step, loops)
-                loops, status = lines[:, -self._loop_numbers :], lines[:, layout.ny + layout.rows]
+                loops, status = lines[:, -numbers:], lines[:, layout.ny + layout.rows]
                 seconds = time.perf_counter() - self.programs.setting.bound.compile_seconds - begin
                 self._piece = max(1, self._piece // 2) if seconds > CHUNK_SECONDS else min(2 * self._piece, MANY)
             found += [Branches.read(layout, line) for line in lines[: len(points) - first]]

@@ -376,42 +376,15 @@ class VectorProblem(InUnits):
         if follower is not None:
             found = follower.solve(x, y, multipliers)
             if found is not None and not follower.unique(found):
-                found = self.slid(x, found) or found
+                found = _lower_solution(self, x, found) or found
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED)
-        scanned = [] if mu is not None else self._scanned(x, y)
+        scanned = [] if mu is not None else _scanned(self, x, y)
         several = [] if self.starts_below == 1 else [*scanned, self.lower_starts]
         points = np.concatenate([y[None], *several])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
         every[0] = multipliers
         return self.followed(x, points, every)
-
-    def slid(self, x: np.ndarray, found: Found) -> Found | None:
-        """The solution that is lower by so little that no residual told it from the one found; None: there is none."""
-        y = self.moved_down(x, found.y, found.mu)
-        if y is found.y:
-            return None
-        rows = self.functions.slopes(x, y, found.mu).rows
-        return self.newton.held(x, y, found.mu, self.layout.equal | (found.mu > 0) | (rows > -FEASIBLE))
-
-    def moved_down(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Where G is lower than at y, by more than rounding and less than residuals tell, and no row worse; else y."""
-        by_hand = self.programs.hand is not None or self.programs.large
-        matrices = None if by_hand else self.functions.matrices(x, y, mu)
-        if not isinstance(matrices, Matrices):
-            return y
-        here = self.functions.slopes(x, y, np.zeros(mu.size))
-        by_x = np.abs(self.functions.mixed(x, y, mu)[: y.size]).sum(axis=1)
-        unsure = FEW * FEASIBLE * float(np.max(by_x, initial=0.0))  # x may be off by so much
-        move = slid(matrices, here.gradient, unsure, here.rows, mu, self.layout.equal)
-        if not move.any():
-            return y
-        moved = self.landed(x, y + move)[1]
-        there = self.functions.slopes(x, moved, np.zeros(mu.size))
-        worse, before = (np.max(self.layout.beyond(at.rows), initial=0.0) for at in (there, here))
-        size = abs(here.value) + abs(float(self.units.lower.origin) / self.lower_unit)
-        lower = here.value - there.value > MANY * np.finfo(float).eps * size
-        return moved if lower and worse <= before + ROUNDING else y
 
     def branches_in_time(self, x: np.ndarray, y: np.ndarray) -> Branches:
         """The same without mu; none where the time is up before they are known."""
@@ -426,23 +399,6 @@ class VectorProblem(InUnits):
         if isinstance(matrices, Matrices) and not matrices.convex(0.5 * FLAT):
             self.bent = "not convex: the lower level has a negative curvature at a solution"
         return self.bent is None
-
-    def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
-        if self.bent is None or not scan_points(self.layout.ny):
-            return []
-        none, beyond = np.zeros(self.layout.rows), self.layout.beyond
-        allowed = max(float(np.max(beyond(self.values(x, y, none).rows), initial=0.0)), FEASIBLE)
-
-        def value(there: np.ndarray) -> float:
-            values = self.values(x, there, none)
-            fine = np.max(beyond(values.rows), initial=0.0) <= allowed and np.isfinite(values.lower)
-            return float(values.lower) if fine else np.inf
-
-        cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
-        low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(self.y_limits, cover, strict=True))
-        found = lowest_on_lines(value, y, low, high, scan_points(self.layout.ny))
-        return [] if np.array_equal(found, y) else [found[None]]
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers: by the follower, or else by what arrives."""
@@ -721,3 +677,50 @@ class Linearised:
         values = self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]]))
         steep = self.slopes._replace(above=np.concatenate([self.slopes.above, slopes]))
         return dataclasses.replace(self, values=values, slopes=steep)
+
+
+def _lower_solution(vectors: VectorProblem, x: np.ndarray, found: Found) -> Found | None:
+    """The solution that is lower by so little that no residual told it from the one found; None: there is none."""
+    y = moved_down(vectors, x, found.y, found.mu)
+    if y is found.y:
+        return None
+    rows = vectors.functions.slopes(x, y, found.mu).rows
+    return vectors.newton.held(x, y, found.mu, vectors.layout.equal | (found.mu > 0) | (rows > -FEASIBLE))
+
+
+def moved_down(vectors: VectorProblem, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """Where G is lower than at y, by more than rounding and less than residuals tell, and no row worse; else y."""
+    by_hand = vectors.programs.hand is not None or vectors.programs.large
+    matrices = None if by_hand else vectors.functions.matrices(x, y, mu)
+    if not isinstance(matrices, Matrices):
+        return y
+    here = vectors.functions.slopes(x, y, np.zeros(mu.size))
+    by_x = np.abs(vectors.functions.mixed(x, y, mu)[: y.size]).sum(axis=1)
+    unsure = FEW * FEASIBLE * float(np.max(by_x, initial=0.0))  # x may be off by so much
+    move = slid(matrices, here.gradient, unsure, here.rows, mu, vectors.layout.equal)
+    if not move.any():
+        return y
+    moved = vectors.landed(x, y + move)[1]
+    there = vectors.functions.slopes(x, moved, np.zeros(mu.size))
+    worse, before = (np.max(vectors.layout.beyond(at.rows), initial=0.0) for at in (there, here))
+    size = abs(here.value) + abs(float(vectors.units.lower.origin) / vectors.lower_unit)
+    lower = here.value - there.value > MANY * np.finfo(float).eps * size
+    return moved if lower and worse <= before + ROUNDING else y
+
+
+def _scanned(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
+    if vectors.bent is None or not scan_points(vectors.layout.ny):
+        return []
+    none, beyond = np.zeros(vectors.layout.rows), vectors.layout.beyond
+    allowed = max(float(np.max(beyond(vectors.values(x, y, none).rows), initial=0.0)), FEASIBLE)
+
+    def value(there: np.ndarray) -> float:
+        values = vectors.values(x, there, none)
+        fine = np.max(beyond(values.rows), initial=0.0) <= allowed and np.isfinite(values.lower)
+        return float(values.lower) if fine else np.inf
+
+    cover = np.min(vectors.lower_starts, axis=0), np.max(vectors.lower_starts, axis=0)
+    low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(vectors.y_limits, cover, strict=True))
+    found = lowest_on_lines(value, y, low, high, scan_points(vectors.layout.ny))
+    return [] if np.array_equal(found, y) else [found[None]]

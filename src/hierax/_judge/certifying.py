@@ -19,7 +19,7 @@ from hierax._base.text import numbers_of
 from hierax._compile.checked import refused
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import Data, Float64Problem, standard_error
+from hierax._engine.float64_problem import Data, Float64Problem, kink_near, own_rows, standard_error
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
@@ -123,7 +123,7 @@ def as_stated(setting: Float64Problem, found: Certificate) -> Certificate:
     if setting.tops is None or found.reference.multipliers is None:
         return found
     rows, (of_x, of_y) = found.reference.multipliers, found.lengths
-    own = rows._replace(inequalities=setting.own(rows.inequalities))
+    own = rows._replace(inequalities=own_rows(setting, rows.inequalities))
     reference = found.reference._replace(y=setting.whole(setting.x, found.reference.y)[1], multipliers=own)
     return dataclasses.replace(found, lengths=(of_x, of_y[0]), reference=reference)
 
@@ -150,7 +150,7 @@ def certificate_in(
     given = None if multipliers is None or not stated else _fitting(setting, multipliers)
     most = None if lengths is None or not stated else _fitting_lengths(setting, lengths)
     notes: Notes = {}
-    away, kink = (np.inf, "") if hand is not None or training is not None else setting.kink()
+    away, kink = (np.inf, "") if hand is not None or training is not None else kink_near(setting)
     if away <= FEASIBLE:
         side = "derivatives there are those of one side; write it as rows with a further entry of y, or avoid it"
         notes["kink"] = f"the point is at a kink of the problem's functions ({kink}, {away:.1g} away): {side}"

@@ -19,7 +19,7 @@ from hierax._engine.float64_problem import FEW, ROUNDING, Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
 from hierax._engine.settling import settled
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.vectors import Point, VectorProblem, moved_down
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import SAME, Matrices, Pair, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
@@ -243,7 +243,7 @@ class Inspection:
             "lower_gap": lower - value,
             "distance": float(np.linalg.norm(self.y - point.y * vectors.y_unit)),
             "kkt_residual": min(residuals),
-            "slide": float(np.max(np.abs(vectors.moved_down(x, landed, point.mu) - landed), initial=0.0)),
+            "slide": float(np.max(np.abs(moved_down(vectors, x, landed, point.mu) - landed), initial=0.0)),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
             "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
             "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, SAME * (abs(lower) + unit)),

@@ -367,7 +367,7 @@ class Host:
                 if self.step == self.stage_end:
                     self.feeding.close()
                     self._open_stage(self.step)
-                if not self._steps_left:
+                if not _steps_left(self):
                     return Ending(Reason.SAMPLES_USED)
                 ended, asked = self._decision(per_step)
                 if ended is not None:
@@ -426,18 +426,6 @@ class Host:
             return Ending(Reason.CTRL_C), 0
         return (Ending(Reason.TIME_UP) if late else None), int(steps)
 
-    @property
-    def _steps_left(self) -> int:
-        """Further steps of those asked for, as long as there are samples for them in `max_samples`."""
-        left = self.call.steps - self.done
-        if self.call.max_samples is None:
-            return left
-        costs, earlier = self.method.costs(self.prepared.bound.problem), self.before.spent
-        spent = spent_until(self.step, earlier if self.call.state is None else Costs(), self.parts)
-        room = self.call.max_samples - spent["zeta"] - spent["xi"] - costs.end.zeta - costs.end.xi
-        each = costs.step.zeta + costs.step.xi
-        return min(left, max(0, int(room) // each)) if each else left
-
     def _affordable(self, per_step: float | None, seconds: float) -> int:
         """How many steps are made in `seconds`, and within the time that is left; at least one."""
         if per_step is None:
@@ -469,7 +457,7 @@ class Host:
         `wanted` steps' batches are worth waiting for a moment.
         """
         period = self.call.period
-        asked = self._supplied(min(asked, self._steps_left, self.stage_end - self.step), wanted)
+        asked = self._supplied(min(asked, _steps_left(self), self.stage_end - self.step), wanted)
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -541,6 +529,18 @@ class Host:
         if prepared.count is None:
             return Solution(x, y, multipliers, statuses[0], *told)
         return Solutions(x, y, multipliers, statuses, *told)
+
+
+def _steps_left(host: Host) -> int:
+    """Further steps of those asked for, as long as there are samples for them in `max_samples`."""
+    left = host.call.steps - host.done
+    if host.call.max_samples is None:
+        return left
+    costs, earlier = host.method.costs(host.prepared.bound.problem), host.before.spent
+    spent = spent_until(host.step, earlier if host.call.state is None else Costs(), host.parts)
+    room = host.call.max_samples - spent["zeta"] - spent["xi"] - costs.end.zeta - costs.end.xi
+    each = costs.step.zeta + costs.step.xi
+    return min(left, max(0, int(room) // each)) if each else left
 
 
 def _without_a_batch(error: Exception) -> Ending:
