@@ -273,7 +273,7 @@ def push(values: R, nu: R, c2: Scalar | float) -> R:
     return blockwise(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
 
 
-def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) -> Multipliers:
+def updated_nu(values: R, nu: R, c2: Scalar, tau: Scalar) -> R:
     """nu <- [nu + tau c2 max(-nu/c2, H)]_+ (equality: nu + tau c2 e)."""
     return blockwise(
         lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
