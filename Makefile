@@ -203,15 +203,17 @@ find_uv = \
 
 # The locks hold versions and hashes for every platform and Python version, and no addresses. What both pin has the same
 # version in both. One lock serves both packages; they themselves are not in it.
-compile_lock = "$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --all-extras \
+# requirements-ipopt.lock is for `hierax bench race --ipopt` alone and is never installed here.
+compile_lock = "$$uv" pip compile -q --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-emit-package hierax --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock:
 	@$(find_uv); \
-	$(compile_lock) --group pyproject.toml:dev pyproject.toml lab/pyproject.toml -o requirements.lock; \
-	$(compile_lock) --group pyproject.toml:docs -c requirements.lock pyproject.toml lab/pyproject.toml \
+	$(compile_lock) --all-extras --group pyproject.toml:dev pyproject.toml lab/pyproject.toml -o requirements.lock; \
+	$(compile_lock) --all-extras --group pyproject.toml:docs -c requirements.lock pyproject.toml lab/pyproject.toml \
 	  -o requirements-docs.lock; \
-	if grep -nE '://|^-|file:|@ ' requirements.lock requirements-docs.lock; then \
+	$(compile_lock) --group lab/pyproject.toml:ipopt -c requirements.lock -o lab/requirements-ipopt.lock; \
+	if grep -nE '://|^-|file:|@ ' requirements.lock requirements-docs.lock lab/requirements-ipopt.lock; then \
 	  echo "the lines above hold addresses or options" >&2; exit 1; \
 	fi
 

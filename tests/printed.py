@@ -18,7 +18,7 @@ class Settings(NamedTuple):
     gamma2: float
     bound: float
     alpha: object
-    beta: float | None
+    beta: object  # of beta_{k+1} = beta alpha_k^2, or the sequence beta_k as a function of k; None: Algorithm 2
     eta: object
     rho: object
 
@@ -101,7 +101,7 @@ def salvf(p, x, y, z, s, samples):
         w, lam = salm(p, u[0], u[2], u[1], batches.inner, *rates, s.gamma1, s.gamma2)
         new = gradient(p, u, w, lam, batches, s)
         if s.beta is not None and k > 0:
-            beta = min(1.0, s.beta * s.alpha(k - 1) ** 2)
+            beta = s.beta(k) if callable(s.beta) else min(1.0, s.beta * s.alpha(k - 1) ** 2)
             old = gradient(p, before, w, lam, batches, s)
             new = tuple(a + (1 - beta) * (b - c) for a, b, c in zip(new, d, old, strict=True))
         before, d, step = u, new, s.alpha(k)

@@ -63,6 +63,32 @@ def test_what_is_kept_between_solves_does_not_change_the_answers():
         assert np.allclose(kept.y, fresh.y, atol=1e-9)
 
 
+def test_where_matrices_are_costly_the_last_system_is_tried_first():
+    """min sum exp(y - t) + |y|^2 / 2, y <= 1, as t grows: the same answers and systems, with fewer matrices."""
+
+    def followed(costly):
+        formed, tracker, found = [], Tracker(), []
+        for t in np.linspace(0.0, 1.0, 11):
+
+            def slopes(y, mu, t=t):
+                rise = np.exp(y - t)
+                return Slopes(float(np.sum(rise + 0.5 * y**2)), np.zeros(1), rise + y + mu, y - 1.0)
+
+            def matrices(y, mu, t=t):
+                formed.append(t)
+                return Matrices(np.eye(3), np.diag(np.exp(y - t) + 1.0))
+
+            level = Level(np.zeros(3, bool), slopes, matrices, lambda y: y, costly=costly)
+            found.append(tracker.solve(level, found[-1].y if found else np.zeros(3), np.zeros(3)))
+        return found, len(formed)
+
+    (plain, many), (tried, few) = followed(False), followed(True)
+    for one, other in zip(plain, tried, strict=True):
+        assert np.allclose(one.y, other.y, atol=1e-9)
+        assert np.allclose(one.system.matrices.hessian, other.system.matrices.hessian, atol=1e-9)
+    assert few <= 0.6 * many
+
+
 def test_steps_that_lead_nowhere_end_at_once():
     """y <= 0 and y >= 1: both rows stay active, and every step is the same."""
     asked, jacobian, right = [], np.array([[1.0], [-1.0]]), np.array([0.0, -1.0])

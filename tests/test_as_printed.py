@@ -1,5 +1,6 @@
 """Every element of the paper that can be set, against Algorithms 1 to 3 transcribed in NumPy (tests/printed.py)."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -117,14 +118,14 @@ def followed(method, problem, **call):
     return sol, path
 
 
-def compared(method, alpha, beta=None, **call):
+def compared(method, alpha, beta=None, z0=(0.0, 0.0), **call):
     problem = curved()
     key = jax.random.fold_in(jax.random.key(3), 0)  # of start 0
     sol, path = followed(method, problem, **call)
     numbers = {name: float(getattr(method, name)) for name in ("c1", "c2", "gamma1", "gamma2", "bound")}
     given = printed.Settings(**numbers, alpha=alpha, beta=beta, eta=eta, rho=rho)
     batches = list(drawn(method, problem, key))
-    known = printed.salvf(BY_HAND, X0, Y0, np.zeros(2), given, batches)
+    known = printed.salvf(BY_HAND, X0, Y0, np.array(z0), given, batches)
     for (x, y), (known_x, known_y, _) in zip(path, known[1:], strict=True):
         np.testing.assert_allclose(x, known_x, rtol=0, atol=1e-12)
         np.testing.assert_allclose(y, known_y, rtol=0, atol=1e-12)
@@ -143,8 +144,7 @@ def test_algorithm_2_with_sequences_is_the_transcription():
     assert [len(b.xi) for b in batches] == [1] * 40 + [4] * 60
     assert [b.inner.shape[:2] for b in batches] == [(3, INNER_BATCH)] * 40 + [(6, INNER_BATCH)] * 60
     assert sol.counts.zeta == sum(len(b.zeta) for b in batches) == sol.history["zeta"][-1]
-    first = 20 * 3 * INNER_BATCH  # the look at the start
-    assert sol.counts.xi == first + sum(len(b.xi) + b.inner.shape[0] * INNER_BATCH for b in batches)
+    assert sol.counts.xi == sum(len(b.xi) + b.inner.shape[0] * INNER_BATCH for b in batches)  # and no other
     assert sol.history["zeta"][39] == 80
 
 
@@ -170,6 +170,29 @@ def test_algorithm_3_with_z_random_output_and_repair_is_the_transcription():
     np.testing.assert_allclose(sol.y, y, rtol=0, atol=1e-12)
     np.testing.assert_allclose(sol.multipliers.inequalities, z, rtol=0, atol=1e-12)
     assert np.all(z > 0.01)  # a z' that was dropped or zero would be seen
+
+
+def harmonic(k):
+    return 1.0 / (1.0 + 0.1 * k)
+
+
+GIVEN_BETAS = {"function": (harmonic, 0.3, 0.7), "array": (np.array([harmonic(k) for k in range(K)]), 0.3, 0.7)}
+GIVEN_BETAS["gamma2 = 0"] = (harmonic, 0.0, 0.7)
+
+
+@pytest.mark.parametrize(("beta", "gamma2", "gamma1"), GIVEN_BETAS.values(), ids=GIVEN_BETAS)
+@pytest.mark.slow  # one of them is fast, below
+def test_algorithm_3_with_given_sequences_is_the_transcription(beta, gamma2, gamma1):
+    """beta_k as an input, z^0 as an input, R over 1..K (Corollary C.3), and gamma2 = 0 in the inner loop."""
+    z0 = np.array([0.3, 0.05])
+    method = settings(hx.Storm(beta=beta, z=True), steps=FALLING, gamma2=gamma2, gamma1=gamma1, z0=z0, bound=5.0)
+    sol, known, _, key = compared(method, falling, beta=harmonic, z0=z0, output="random_after")
+    index = printed.random_index([falling(k) for k in range(K)], uniforms(key))
+    x, y, _ = known[index + 1]
+    np.testing.assert_allclose(sol.x, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(sol.y, y, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(known[0][2], z0)
+    assert (gamma2 == 0) == np.all(known[-1][2] == z0)
 
 
 @pytest.mark.slow  # the augmented one takes the same way: the transcriptions above
@@ -252,7 +275,18 @@ REFUSED = {
     "stairs elsewhere": (lambda: hx.BLOCC(batch_zeta=hx.Staircase({0: 1})), r"BLOCC\(batch_zeta=Staircase"),
     "bound": (lambda: hx.SALVF(bound=-1.0), r"SALVF\(bound=-1.0\): needs a positive"),
     "gamma1": (lambda: hx.SALVF(gamma1=-math.inf), r"SALVF\(gamma1=-inf\): needs a positive number, inf for"),
-    "gamma2": (lambda: hx.SALVF(gamma2=0.0), r"SALVF\(gamma2=0.0\): needs a positive"),
+    "gamma2": (lambda: hx.SALVF(gamma2=-1.0), r"SALVF\(gamma2=-1.0\): needs a positive"),
+    "gamma2 = 0 without dual steps": (
+        lambda: hx.SALVF(gamma2=0.0, inner=hx.SALM(dual_free=True)),
+        r"SALVF\(gamma2=0\): needs SALM with dual steps",
+    ),
+    "gamma2 = 0 cold": (lambda: hx.SALVF(gamma2=0, inner=hx.SALM(warm=False)), r"SALVF\(gamma2=0\): needs SALM"),
+    "gamma2 = 0, gamma1 = inf": (lambda: hx.SALVF(gamma2=0.0, gamma1=math.inf), r"and rho where gamma1 is inf"),
+    "beta_k above 1": (lambda: hx.SALVF(direction=hx.Storm(beta=[0.5, 1.5])), r"Storm\(beta=.*numbers in \[0, 1\]"),
+    "z0 of another shape": (
+        lambda: hx.solve(curved(), X0, Y0, hx.SALVF(z0=np.ones(3)), max_steps=1),
+        r"SALVF\(z0\): needs numbers shaped",
+    ),
     "eta of one number": (lambda: hx.SALM(eta=lambda j: 0.1), r"SALM\(eta\): the schedule failed at \(k, j\) = 0, 0"),
     "eta below zero": (lambda: hx.SALM(eta=lambda k, j: -0.1), r"SALM\(eta\): a schedule must return a number >= 0"),
     "z of Storm": (lambda: hx.SALVF(direction=hx.Storm(z=1)), r"Storm\(z=1\): needs True or False"),
@@ -272,3 +306,21 @@ def test_every_size_of_a_staircase_is_looked_at():
     )
     with pytest.raises(hx.InputError, match=r"batch size 16 for zeta exceeds the 8 rows"):
         hx.solve(problem, 0.5, 0.5, hx.SALVF(batch_zeta=hx.Staircase({0: 4, 50: 16})), max_steps=1)
+
+
+GIVEN = {"files": lambda rows, path: hx.Finite.from_files(path), "stream": lambda rows, path: hx.Stream([rows] * 20)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GIVEN)
+def test_what_is_fed_by_the_host_is_not_spent_on_a_look_either(kind, tmp_path):
+    """Where all numbers are given the first batches that a run takes are those that are looked at."""
+    rows = 0.2 * np.random.default_rng(0).standard_normal((3, 3))
+    np.save(tmp_path / "xi.npy", rows)
+    problem = dataclasses.replace(curved(), xi=GIVEN[kind](rows, tmp_path / "xi.npy"))
+    size = 3 if kind == "files" else None  # a Stream sets it
+    inner = hx.SALM(steps=2, batch=size, eta=eta, rho=rho, rule="paper", warm=False)
+    method = settings(hx.Plain(), steps=FALLING, inner=inner, batch_zeta=2, batch_xi=size)
+    sol = hx.solve(problem, X0, Y0, method, max_steps=4, output="last")
+    assert sol.counts.xi == 4 * (3 + 2 * 3)
+    assert (sol.status.name, sol.counts.zeta) == ("max_steps", 8)

@@ -63,6 +63,7 @@ def test_what_noise_leaves_open_is_not_claimed():
     few = hx.solve(noisy(5.0), 0.5, 0.5, hx.Auto(samples=20_000), progress=False)
     assert few.certificate.upper_se > 0 and few.status.name == "unproved"
     assert "samples would tell" in few.status.message and "above the best nearby" in few.status.message
+    assert "samples would tell whether" in few.log[1]  # after every average
 
 
 def test_little_noise_is_certified():

@@ -132,7 +132,7 @@ TABLE = {
     ),
     "not finite at the start": (
         call(problem(upper=lambda x, y, zeta: jnp.log(x - 1.0))),
-        r"upper is not finite at \(x0, y0\); start from a point where every function is finite",
+        r"upper is not finite at \(x0, y0\)\. Start from a point where every function is finite",
     ),
     # batches
     "batch without source": (
@@ -154,7 +154,7 @@ TABLE = {
     "method": (call(method="salvf"), r"method: needs hx.SALVF\(...\) or another method of hierax, got str"),
     "a class as method": (call(method=hx.GAM), r"method: got the class GAM; write hx.GAM\(\)"),
     "negative c1": (lambda: hx.SALVF(c1=-1.0), r"SALVF\(c1=-1.0\): needs a positive, finite number, or None"),
-    "zero gamma2": (lambda: hx.SALVF(gamma2=0.0), r"SALVF\(gamma2=0.0\): needs a positive"),
+    "gamma2 below zero": (lambda: hx.SALVF(gamma2=-1.0), r"SALVF\(gamma2=-1.0\): needs a positive"),
     "c2 is text": (lambda: hx.SALVF(c2="large"), r"SALVF\(c2='large'\): needs a positive, finite number"),
     "nan eta": (lambda: hx.SALVF(inner=hx.SALM(eta=np.nan)), r"SALM\(eta=nan\): needs a positive, finite number"),
     "tau above one": (lambda: hx.SALVF(tau=1.5), r"SALVF\(tau=1.5\): must lie in \(0, 1\]"),
@@ -207,7 +207,10 @@ TABLE = {
         lambda: hx.SALVF(steps=hx.Steps(x=-0.1)),
         r"Steps\(x\): needs a positive number, a schedule or an optax transformation, got -0.1",
     ),
-    "direction": (lambda: hx.SALVF(direction="storm"), r"SALVF\(direction\): needs hx.Plain\(\) or hx.Storm\(\)"),
+    "direction": (
+        lambda: hx.SALVF(direction="storm"),
+        r"SALVF\(direction\): needs hx.Plain\(\), hx.Storm\(\) or another",
+    ),
     "schedule": (
         lambda: hx.SALVF_VR(direction=hx.Storm(schedule="fast")),
         r"Storm\(schedule='fast'\): choose one of None, 'paper'",
@@ -226,7 +229,7 @@ TABLE = {
     "record_every": (call(record_every=-5), "record_every=-5: needs a whole number >= 1"),
     "seconds": (call(seconds=-1), "seconds=-1: needs a positive number or None"),
     "tol": (call(tol=0.0), "tol=0.0: needs a positive number or None"),
-    "output": (call(output="mean"), "output='mean': choose 'last', 'tail', 'best' or 'random'"),
+    "output": (call(output="mean"), "output='mean': choose one of 'last', 'tail', 'best', 'random', 'random_after'"),
     "callback": (call(callback=3), "callback: needs a function of one argument, got int"),
     "too many steps": (call(max_steps=2**40), r"max_steps=1099511627776: needs a whole number >= 1, and below 2\*\*31"),
     "large seed": (call(seed=2**70), r"seed=\d+: needs a whole number or a JAX key; the number >= 0, below 2\*\*63"),

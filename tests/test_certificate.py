@@ -157,7 +157,7 @@ def test_a_nonconvex_lower_level_is_solved_from_several_starts():
     certificate = certify(problem, 1.0, at(1.0, -1.0))
     assert certificate.lower_gap == pytest.approx(1.0)
     assert certificate.not_convex.startswith("not convex: the lower objective has a negative curvature")
-    assert certificate.not_convex.endswith("v(x) is the best of 24 solves")
+    assert "v(x) is the best of 24 solves" in certificate.not_convex
 
 
 @pytest.mark.parametrize(("x", "verdict"), [(0.85, "yes"), (0.9, "no")])

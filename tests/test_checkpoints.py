@@ -5,6 +5,7 @@ Every method: test_methods.py. Whole commands, killed: test_killed_runs.py.
 
 import asyncio
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
@@ -427,8 +428,8 @@ def test_data_and_functions_that_close_over_others_are_told_apart(tmp_path):
     [
         ({"checkpoint": 3}, "checkpoint=3: needs the name of a folder"),
         ({"checkpoint": ""}, "checkpoint='': needs the name of a folder"),
-        ({"checkpoint_every": 0}, "checkpoint_every=0: needs a positive number of seconds"),
-        ({"checkpoint_every": True}, "checkpoint_every=True: needs a positive number"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0: needs a positive, finite number of seconds"),
+        ({"checkpoint_every": True}, "checkpoint_every=True: needs a positive, finite number"),
     ],
 )
 def test_wrong_arguments(call, text):
@@ -471,12 +472,19 @@ def content_of(checkpoint):
         return json.loads(stored["arr_0"].tobytes())
 
 
-def rewrite(checkpoint, change=lambda content: None, array=None):
-    """Change the JSON in a checkpoint, or all its arrays: whoever can write the folder can do that."""
+def rewrite(checkpoint, change=None, array=None, replaced=None):
+    """Change the JSON in a checkpoint, or all its arrays: whoever can write the folder can do that.
+
+    After a `change` its checksum is right, with another text `replaced` it is what that says.
+    """
     with np.load(checkpoint) as stored:
         text, *arrays = (stored[name] for name in stored.files)
-    content = json.loads(text.tobytes())
-    change(content)
+    content = replaced
+    if change is not None or array is not None:
+        content = json.loads(text.tobytes())
+        del content["sha256"]
+        (change or (lambda content: None))(content)
+        content["sha256"] = "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
     arrays = arrays if array is None else [array] * len(arrays)
     with open(checkpoint, "wb") as file:
         np.savez(file, np.frombuffer(json.dumps(content).encode(), np.uint8), *arrays)
@@ -508,7 +516,7 @@ def test_checkpoints_of_an_older_format_are_refused_in_a_sentence(tmp_path):
     cut_at(10, tmp_path)
     rewrite(checkpoints(tmp_path)[0], lambda content: content.update(format="hierax checkpoint 1"))
     with pytest.raises(
-        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 5'"
+        hx.InputError, match="has the format 'hierax checkpoint 1'; this hierax reads 'hierax checkpoint 6'"
     ):
         toy(checkpoint=tmp_path)
 
@@ -535,7 +543,7 @@ def test_two_are_kept_and_what_a_kill_left_is_removed(tmp_path):
     assert len(checkpoints(tmp_path)) == 2
     assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
     content = content_of(checkpoints(tmp_path)[-1])
-    assert content["format"] == "hierax checkpoint 5"
+    assert content["format"] == "hierax checkpoint 6"
     assert content["versions"]["jax"] == jax.__version__
     assert content["progress"] == "step 30"
 

@@ -1,12 +1,16 @@
 """Time limits, by a clock that the tests move themselves; by real clocks: the tests marked slow that name this file."""
 
+import signal
 import threading
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import EXACT, METHOD, TOY
 
 import hierax as hx
+from hierax._engine import programs
 
 HOUR = 3600.0
 
@@ -83,3 +87,57 @@ def test_starts_without_a_turn_are_returned_as_they_are(clock, starts):
     )
     assert [status.name for status in sols.status[1:]] == ["seconds"] * (starts - 1)
     np.testing.assert_array_equal(sols.x[1:], points[1:])
+
+
+# -- work that takes long between two looks ----------------------------------------------------------------------------
+
+
+def waves(passes=None):
+    """A lower level with several minima; `passes` is called at every one of its evaluations."""
+
+    def told(y):
+        passes()
+        return y
+
+    @jax.custom_jvp
+    def seen(y):
+        return jax.pure_callback(told, jax.ShapeDtypeStruct(y.shape, y.dtype), y, vmap_method="expand_dims")
+
+    seen.defjvp(lambda y, dy: (seen(*y), dy[0]))
+    return hx.Problem(
+        upper=lambda x, y, zeta: (y - 1.0) ** 2 + 0.1 * x**2,
+        lower=lambda x, y, xi: jnp.cos(3 * (y if passes is None else seen(y))) + (y - x) ** 2,
+        x_set=hx.Box(-2.0, 2.0),
+        y_set=hx.Box(-2.0, 2.0),
+    )
+
+
+@pytest.mark.parametrize("evaluation", [1.0, 20.0])
+def test_slow_functions_end_in_time(clock, evaluation):
+    """5 % and a second over the limit at most, and what is under way: a table of derivatives, or one Newton step."""
+    begin, limit = clock(), 100 * evaluation
+    sol = hx.solve(waves(lambda: clock.forward(evaluation)), 0.5, 0.5, seconds=limit)
+    assert sol.status.name == "seconds" and np.isfinite(sol.x)
+    assert clock() - begin <= 1.05 * limit + 1.0 + 10 * evaluation
+
+
+def test_sigterm_ends_slow_functions(clock):
+    seen = []
+
+    def passes():
+        seen.append(clock.forward(1.0))
+        if len(seen) == 30:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):  # before there is a point to return
+        hx.solve(waves(passes), 0.5, 0.5, seconds=HOUR)
+    assert len(seen) <= 30 + 10
+
+
+def test_loops_cut_into_pieces_give_the_same_bits(monkeypatch):
+    whole = hx.solve(waves(), 0.5, 0.5)
+    monkeypatch.setattr(programs, "CHUNK_SECONDS", -1.0)  # one Newton step at a time
+    cut = hx.solve(waves(), 0.5, 0.5)
+    assert (cut.x, cut.y, cut.status) == (whole.x, whole.y, whole.status)
+    for name in whole.history:
+        np.testing.assert_array_equal(cut.history[name], whole.history[name])

@@ -11,7 +11,7 @@ from test_active_set import follower_of
 
 import hierax as hx
 from hierax._engine.columns import THROWS, Places, grouped
-from hierax._engine.lengths import _medians
+from hierax._engine.lengths import intrinsic_lengths
 
 N = 200
 
@@ -131,9 +131,11 @@ def test_a_follower_forgets_what_it_has_seen():
             np.testing.assert_array_equal(part, again)
 
 
-def test_medians_of_columns():
+def test_an_intrinsic_length_is_the_median_distance_to_the_zeros_of_the_functions_that_depend_on_the_entry():
     rng = np.random.default_rng(4)
-    numbers, counted = rng.normal(size=(40, 30)), rng.random((40, 30)) < 0.2
-    counted[:, 3] = False
-    expected = [np.median(numbers[mine, j]) if (mine := counted[:, j]).any() else 0.0 for j in range(30)]
-    np.testing.assert_array_equal(_medians(numbers, counted), expected)
+    values, slopes = rng.normal(size=40), np.where(rng.random((40, 30)) < 0.2, rng.normal(size=(40, 30)), 0.0)
+    slopes[:, 3] = 0.0  # nothing depends on it
+    shared = np.sqrt((slopes != 0).sum(axis=1).clip(min=1))
+    each = [np.abs(values[mine] / slopes[mine, j]) / shared[mine] for j in range(30) for mine in [slopes[:, j] != 0]]
+    expected = [np.median(distances) if distances.size else 0.0 for distances in each]
+    np.testing.assert_allclose(intrinsic_lengths(values, slopes), expected, rtol=1e-13)

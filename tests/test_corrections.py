@@ -1,4 +1,4 @@
-"""Items 14 to 37 of docs/methods/corrections.md: what is printed fails on an example, what replaces it does not.
+"""Items 10 and 14 to 37 of docs/methods/corrections.md: what is printed fails on an example, what replaces it does not.
 
 A bound that is repaired is also tried on random problems. Everything is computed here, in NumPy, from the paper's
 formulas; the names of the tests begin with the number of the item.
@@ -99,6 +99,28 @@ def trials():
         v = np.where(np.arange(size) < problem.n, u, u + rng.choice([0.01, 1.0]) * (v - u))
         z, lam, mu = 10 ** rng.uniform(-2, 1) * positive(rng.normal(size=(3, p)))
         yield problem, u, v, z, lam, lam + rng.choice([0.01, 1.0]) * (mu - lam), *10 ** rng.uniform(-2, 2, 2)
+
+
+@pytest.mark.parametrize(("own", "stable"), [(3.0, True), (0.1, False)])
+def test_10_the_printed_schedule_is_unstable_where_the_frozen_hessian_is_indefinite(own, stable):
+    """F = own (x^2 + y^2)/2, G = y^2/2 - x y, no row, c1 = 2: w* = x; no noise, exact inner loop."""
+    c1 = 2.0
+    frozen = np.array([[own, -c1], [-c1, own + c1]])  # with w held, E is linear in x
+    hessian = frozen + np.diag([c1, 0.0])  # E = -x^2/2
+    assert np.linalg.eigvalsh(hessian)[0] > 0
+    assert bool(np.linalg.eigvalsh(frozen)[0] >= 0) is stable
+    before = u = np.ones(2)
+    alpha, norms = 0.45 / np.linalg.norm(hessian, 2), []
+    for k in range(30_000):
+        shift = np.array([c1 * u[0], 0.0])  # of grad Psi at w* = x_k
+        fresh, stale = frozen @ u + shift, frozen @ before + shift
+        beta = (k or 1) ** (-2 / 3)
+        d = fresh + (1 - beta) * (d - stale) if k else fresh
+        before, u = u, u - alpha * (k + 1) ** (-1 / 3) * d
+        norms.append(np.linalg.norm(u))
+        if norms[-1] > 1e6:
+            break
+    assert (norms[-1] < 1e-3) if stable else (norms[-1] > 1e6)
 
 
 def test_14_the_appendix_counts_g_twice_and_the_augmented_term_twice():
@@ -715,6 +737,26 @@ def test_37_where_variance_reduction_saves_samples():
     assert (1 / eps) / eps**2 == pytest.approx(eps**-3.0) and eps**-3.0 / eps**2 == pytest.approx(eps**-5.0)
 
 
+def test_37_the_inner_loop_may_have_no_bias():
+    """mu w^2/2 with eta = 1/mu: every outcome of the two-point noise counted, w^s has mean 0 and variance sigma^2/s."""
+    mu, sigma = 2.0, 3.0
+    for s in (1, 2, 5):
+        ends = []
+        for signs in itertools.product((-1, 1), repeat=s):
+            w = 1.7
+            for j, sign in enumerate(signs):
+                w -= 1 / (mu * (j + 1)) * (mu * w + sigma * sign)
+            ends.append(w)
+        assert np.mean(ends) == pytest.approx(0, abs=1e-12)
+        assert np.var(ends) == pytest.approx((sigma / mu) ** 2 / s)
+    # Item 36 without a bias: s = beta c1^2/eps keeps 4 beta V at eps; with beta = c1/c that is 1/eps for eps^-3.
+    for eps in (1e-1, 1e-2):
+        c1, c = 1 / eps, eps**-3.0
+        s = c1 / c * c1**2 / eps
+        assert s == pytest.approx(1 / eps) and c1**2 / eps == pytest.approx(eps**-3.0)
+        assert c1 / c * c1**2 / s == pytest.approx(eps)
+
+
 # -- the page and the note --------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parent.parent
@@ -733,7 +775,7 @@ def test_every_item_from_14_on_has_a_test():
     items = [int(number) for number in re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)]
     assert items == list(range(1, 39))
     tested = {int(name.split("_")[1]) for name in globals() if re.match(r"test_\d+_", name)}
-    assert tested == set(range(14, 38))  # 38 lists slips of the pen
+    assert tested == {10, *range(14, 38)}  # 38 lists slips of the pen
 
 
 def test_the_note_is_what_the_page_gives(tool):

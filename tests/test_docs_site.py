@@ -118,8 +118,8 @@ def test_what_a_page_names_is_there(page):
 
 # What pages call the objects that they speak of, other libraries, and ends of file names.
 OBJECTS = {"sol", "sols", "res", "status", "certificate", "certificate_", "error", "method", "problem", "plan"}
-OBJECTS |= {"reference", "steps"}
-LIBRARIES = {"jax", "jnp", "optax", "scipy", "math", "torchopt", "discopt"}
+OBJECTS |= {"reference", "steps", "info"}
+LIBRARIES = {"jax", "jnp", "optax", "scipy", "math", "torchopt", "discopt", "torch"}
 ENDINGS = {"py", "md", "json", "npz", "npy", "txt", "html", "png", "yml", "toml", "tex", "csv", "lock", "tra", "tes"}
 
 
@@ -273,7 +273,7 @@ def test_every_typeset_formula_belongs_to_a_name_with_a_plain_one(gate):
 
 
 # Pages that are about no single method.
-ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code", "table-1"}
+ABOUT_ALL = {"index", "auto", "corrections", "as-printed", "released-code", "table-1", "elements"}
 METHOD_PAGES = [page for page in sorted((DOCS / "methods").glob("*.md")) if page.stem not in ABOUT_ALL]
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import same
+from test_directions import of_the_docs
 
 import hierax as hx
 from hierax import BLOCC, GAM, LVHBA, BiCGAFFA, Exact, MaxMin
@@ -46,7 +47,7 @@ METHODS = {
     "Moreau": (hx.Moreau(), 200, 2, 4),
     "FirstOrderPenalty": (hx.FirstOrderPenalty(eps_last=1e-2), 200, 2, 4),
     "Perturbed": (method_of_the_docs(), 400, 2, 1),
-}
+} | {f"SALVF {name}": (hx.SALVF(c1=5.0, direction=one()), 2500, 1, 1) for name, one in of_the_docs().items()}
 BASELINES = [name for name in METHODS if not name.startswith(("SALVF", "Perturbed"))]
 EVERY = pytest.mark.parametrize("name", METHODS)
 
@@ -173,7 +174,7 @@ def test_counts_are_the_costs_of_the_steps_and_the_start(name):
     start, step, _ = method.costs(problem())
     for field in Costs._fields:
         assert getattr(sol.counts, field) == getattr(start, field) + n * getattr(step, field), field
-    assert sol.counts.zeta == n
+    assert sol.counts.zeta == n * method.batches(problem()).zeta
     assert sol.counts.lower_solves == at_start + n * solves
     planned = method.batches(problem()).tickets(problem(), sol.state.run.state)
     drawn = sum(np.size(leaf) for leaf in jax.tree.leaves((planned.xi, planned.inner))) / 3

@@ -24,7 +24,8 @@ def test_data_sets_forward_and_warn():
 def test_problems_forward_and_warn():
     from hierax import problems
 
-    for name in hierax_lab.problems.__all__:
+    new = {"chain", "flows", "membrane"}  # written after the move: nobody looks for them at the old place
+    for name in set(hierax_lab.problems.__all__) - new:
         with pytest.warns(hx.HieraxWarning, match=rf"hierax\.problems\.{name} goes .* hierax_lab\.problems\.{name}"):
             assert getattr(problems, name) is getattr(hierax_lab.problems, name)
     with pytest.warns(hx.HieraxWarning):

@@ -10,10 +10,11 @@ from test_large_route import noisy
 import hierax as hx
 from hierax._auto.constants import MOST_SAMPLES
 from hierax._auto.deterministic import ends_of_starts
-from hierax._auto.hunt import Candidate, chance_of_more, most_left, optima
+from hierax._auto.hunt import Candidate, optima, times_met
 from hierax._auto.runs import Referee, open_by_noise
 from hierax._base.constants import FRESH_SAMPLES
 from hierax._engine.vectors import Point
+from hierax._math.scatter import chance_of_more, most_left
 from hierax._run.prepare import prepare
 
 
@@ -35,10 +36,10 @@ def test_ends_are_the_same_by_value_or_by_place():
         ]
     )
     assert [[end.start for end in optimum] for optimum in found] == [[0, 1], [2, 3], [5]]
-    assert chance_of_more(found) == pytest.approx(3 / 5)  # at 0, 5 and 8 has been one start each
-    assert chance_of_more(found[:1]) == 0.0  # no start has ended at another F
+    assert chance_of_more(times_met(found)) == pytest.approx(3 / 5)  # at 0, 5 and 8 has been one start each
+    assert chance_of_more(times_met(found[:1])) == 0.0  # no start has ended at another F
     assert chance_of_more([]) == 1.0
-    assert 1 - (1 - most_left(found)) ** 5 == pytest.approx(0.95)  # a likelier place would have been met by five starts
+    assert 1 - (1 - most_left(5)) ** 5 == pytest.approx(0.95)  # a likelier place would have been met by five starts
 
 
 def test_starts_of_the_large_route_are_finite():

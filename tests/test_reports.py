@@ -196,7 +196,8 @@ def test_a_run_that_claims_nothing_is_shown_as_open(stepped, tmp_path):
 def test_a_claim_that_the_certificate_does_not_share_is_not_repeated(stepped):
     """As where fresh samples decide differently, or a file was written by hand."""
     kinds = typing.get_type_hints(hx.Status)["kind"]
-    claiming = dataclasses.replace(stepped, status=hx.Status(kinds.CONVERGED, "converged: so they say.", 7))
+    claimed = hx.Status(kinds.CONVERGED, "converged: so they say.", 7)
+    claiming = dataclasses.replace(stepped, x=stepped.x + 0.3, y=stepped.y + 0.3, status=claimed)
     assert claiming.certificate.verdict() != "yes"
     told = page.RunContent("run", facts.facts_of(claiming, {}), {})
     assert told.certificate["verdict"] != "yes" and told.ending.tone == "open"

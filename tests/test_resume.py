@@ -12,6 +12,7 @@ import hierax as hx
 CASES = [(METHOD, output) for output in ("last", "tail", "best", "random")] + [
     (VR, "last"),
     pytest.param(VR, "random", marks=pytest.mark.slow),  # both halves of it above
+    pytest.param(METHOD, "random_after", marks=pytest.mark.slow),
 ]
 
 
@@ -27,7 +28,7 @@ def test_continued_run_is_one_long_run(method, output):
     second = run(method, output, 15, first.state)
     third = run(method, output, 40, second.state)
     same((whole.x, whole.y, whole.multipliers, whole.state.run), (third.x, third.y, third.multipliers, third.state.run))
-    assert whole.counts.zeta == third.counts.zeta == 90
+    assert whole.counts.zeta == third.counts.zeta == 90 * method.batches(TOY.problem).zeta
     assert whole.counts.xi == third.counts.xi
     steps = np.concatenate([part.history["step"] for part in (first, second, third)])
     np.testing.assert_array_equal(steps, whole.history["step"])
@@ -79,7 +80,7 @@ def test_going_on_without_a_method_keeps_the_settings():
 
 def test_another_output_is_collected_anew():
     half = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, output="tail")
-    on = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, state=half.state)
+    on = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, state=half.state, output="last")
     assert on.x == on.state.run.state.point.x
     again = hx.solve(TOY.problem, 1.4, 0.5, METHOD, max_steps=10, state=on.state, output="tail")
     assert again.x != again.state.run.state.point.x

@@ -123,7 +123,14 @@ def test_the_printed_formulas():
         "s": (c1 + 2) ** 2 / 0.25, "r": 4.0, "q": (c1 + 2) ** 2 / 0.25,
         "beta": math.nan, "r_vr": 1.0, "q_vr": (c1 + 2) ** 2 / 0.25,
         "steps": c2 / 0.25, "steps_vr": (c2 / 0.25) ** 1.5,
+        "c1_exact": 3 / (2 * 2.0 * 0.25) + 2, "c2_exact": 3.0**2 * bound**2 / 0.25 + 2,
     }  # fmt: skip
+    # Lemma A.2, Lemma B.2 and Theorem B.1 with eta = 1/mu_G = 1/2, rho = 1/gamma2 = 4, ||z|| = B.
+    moment, moment_z = 4 * (4.0**2 + 0.2 + 1.5 / 0.5**2), 4 * 1.5**2 * 2.0**2
+    lam_bound = 2 * bound**2 + 2 * 2 * 4.0**2 * 1.5**2
+    steep = 4.0 * (4 * 0.25 * bound**2 + 4 * 1.5**2)
+    phi = 0.5 * (0.5 * moment + steep + (0.5 * moment_z + 2 * 4.0 * 0.75) * lam_bound)
+    expected |= {"moment": moment, "moment_z": moment_z, "lam_bound": lam_bound, "phi_w": phi, "phi_lam": 8 * phi}
     assert asked._asdict() == pytest.approx(expected, rel=1e-14, nan_ok=True)
     assert asked.samples(False) == pytest.approx((asked.steps * 4.0, asked.steps * 2 * asked.s))
     assert asked.samples(True) == pytest.approx((asked.steps_vr, asked.steps_vr * 2 * asked.s))
@@ -148,6 +155,16 @@ def test_the_corrected_formulas():
     assert asked.beta == pytest.approx(max(0.25, drift / smooth, (noise / smooth) ** 2))
     assert asked.alpha_vr == pytest.approx(0.25 / smooth, rel=1e-14)
     assert asked.alpha_vr <= (1 + 1e-12) * min(asked.beta / (4 * drift), asked.beta**0.5 / (4 * noise))
+    # Items 18, 22 and 24, with the largest z of [0, B]^p.
+    assert (asked.c1_exact, asked.c2_exact) == pytest.approx((3.0**2 / (2.0 * 0.25), 18.0**2 * 8.0**2 / 0.25))
+    moment, moment_z = 4 * (4.0**2 + 0.2 + (2 * 1.5 * 2.0 / 0.5) ** 2), 4 * 2.0**2
+    lam_bound = 2 * 2 * 8.0**2 + 2 * 2 * 4.0**2 * 1.5**2
+    dual = 2 * 0.25**2 * 2 * 8.0**2 + 2 * 2 * 1.5**2 + 0.75**2 * lam_bound
+    phi = 0.5 * (0.5 * (moment + moment_z * lam_bound) + 4.0 * dual)
+    found = asked.moment, asked.moment_z, asked.lam_bound, asked.phi_w, asked.phi_lam
+    assert found == pytest.approx((moment, moment_z, lam_bound, phi, 8 * phi), rel=1e-14)
+    # Theorem 3.1 likewise: two terms that add up to eps.
+    assert 3.0**2 / (2 * asked.c1_exact * 2.0) + asked.c1_exact**2 * 8.0**2 / (2 * asked.c2_exact) <= 0.25 + 1e-12
     # What the proof of Theorem 3.2 needs: three terms that add up to eps; the printed c1 leaves them above it.
     terms = 3.0**2 / (2 * c1 * 2.0) + c1**2 * 8.0**2 / (2 * c2) + 2 * c1 * asked.delta
     assert terms <= 0.25
@@ -190,6 +207,21 @@ def test_the_printed_bound_of_variance_reduction_keeps_a_term_that_grows():
 @pytest.fixture(scope="module")
 def of_toy():
     return hx.theory(toy(0.1).problem, 0.5, 0.7, eps=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("s", [10, 1000])
+def test_the_constants_of_the_inner_loop_bound_its_error(of_toy, s):
+    """Theorem B.1 as corrected: E||w^s - w*||^2 <= phi_1 (1 + log s)/s, likewise lam; and M_lambda for every lam."""
+    asked, gammas, mu = of_toy.corrected, of_toy.gammas, of_toy.constants.convexity
+    salm = hx.SALM(steps=s, rule="paper", warm=False, eta=1 / mu, rho=1 / gammas.gamma2)
+    found = hx.gradient_errors(
+        toy(0.1).problem, 1.0, 1.0, 2.0, hx.SALVF(c1=5.0, c2=50.0, **gammas._asdict(), inner=salm), draws=64
+    )
+    rate = (1 + math.log(s)) / s
+    assert found.w_error.value <= asked.phi_w * rate and found.lam_error.value <= asked.phi_lam * rate
+    lam = found.exact.envelope.lam.inequalities
+    assert lam**2 <= asked.lam_bound
 
 
 @pytest.mark.slow

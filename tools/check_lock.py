@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LOCKS = ("requirements.lock", "requirements-docs.lock")
+LOCKS = ("requirements.lock", "requirements-docs.lock", "lab/requirements-ipopt.lock")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # macOS on Intel processors is not among them: jaxlib has had no wheels for it since version 0.5.
 PLATFORMS = (

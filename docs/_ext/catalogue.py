@@ -42,7 +42,10 @@ GROUPS = (
     Group(
         "Judge an answer",
         "Is the point right? Is the problem? What do the theorems ask for?",
-        _of("hierax", "certify Certificate check theory Theory"),
+        _of(
+            "hierax",
+            "certify Certificate check theory Theory psi PsiAt envelope EnvelopeAt dual gradient_errors GradientErrors",
+        ),
     ),
     Group(
         "Methods",
@@ -89,7 +92,8 @@ GROUPS = (
                 "Begun Batches Tickets Metrics Residual Costs RunCosts Advice Iterate StepTaken LowerSolution Rows "
                 "Faces SOLVED INACCURATE INFEASIBLE UNBOUNDED project all_constraints violation gradient_mapping "
                 "init_rule apply_rule step_metrics batch_costs no_multipliers as_arrays fetch whole METHODS "
-                "first_state psi_stationarity interruptible Interrupt die_when_terminated forget_programs lazy",
+                "AbstractDirection StepInfo first_state psi_stationarity interruptible Interrupt die_when_terminated "
+                "forget_programs lazy",
             ),
         ),
     ),
@@ -107,7 +111,7 @@ GROUPS = (
         _of(
             "hierax_lab.problems",
             "synthetic ellipsoid_qp random_qp kinked gaffa_toy lvhba_toy svm svm_reference svm_hypergradient "
-            "SVMSolution weight_decay smd",
+            "SVMSolution weight_decay smd chain membrane flows",
         ),
     ),
 )
@@ -292,6 +296,7 @@ READ_ON: dict[str, tuple[str, ...]] = {
     "hierax_lab.problems.svm": ("benchmarks/paper-experiments.md",),
     "hierax_lab.problems.weight_decay": ("benchmarks/paper-experiments.md",),
     "hierax_lab.problems.smd": ("benchmarks/leaderboard.md",),
+    **dict.fromkeys(_of("hierax_lab.problems", "chain membrane flows"), ("benchmarks/cost.md",)),
     "hierax.estimators.BilevelSVC": ("guides/estimators.md",),
     "hierax.estimators.HyperCleaner": ("guides/estimators.md",),
     "hierax.estimators.NormBoundedMLPClassifier": ("guides/estimators.md",),

@@ -152,7 +152,7 @@ def test_what_most_replications_have_not_seen_leaves_no_standard_error():
 def test_an_answer_that_may_have_seen_no_event_asks_for_more_samples():
     nothing = np.zeros(1)
     said = Estimates(0.0, 1.0, 0.0, nothing, nothing, 0.0, 0.0, 1.0, 0.0, 0.0, 1024, 1024, np.nan, 0.1)
-    assert said.times(1e-4) == pytest.approx(30.0) and "one of 1e+04 samples" in said.said
+    assert said.times(1e-4) == pytest.approx(-10.0 * np.log(0.05)) and "one of 1e+04 samples" in said.said
     assert said._replace(rare=300.0).times(1e-4) < 1 and "one of" not in said._replace(rare=np.nan).said
     endless = said._replace(upper_se=np.inf, tail=1.2)
     assert endless.interval == (-np.inf, np.inf) and "without a standard error" in endless.said

@@ -18,7 +18,7 @@ import hierax as hx
 from hierax.problems import toy, toy_inner_solution
 from hierax.problems.toy import local_minimisers
 from hierax_lab.problems import synthetic
-from hierax_lab.reproduce import toy_report, toy_rows, toy_synthetic
+from hierax_lab.reproduce import sweep, toy_report, toy_rows, toy_synthetic
 from hierax_lab.reproduce import toy_run as experiment
 
 STARTS = 3.0 * np.random.default_rng(1).random((6, 2))
@@ -166,14 +166,14 @@ SYNTHETIC = [f"{noise}/{name}" for noise in ("additive", "multiplicative") for n
 def standing_still(monkeypatch):
     """Runs of the synthetic part end where they start, except those whose number is in the list that this gives."""
     for_real, seen = [], []
-    ended = [SimpleNamespace(failed=False)] * toy_synthetic.SEEDS
+    ended = [SimpleNamespace(failed=False, name="max_steps")] * toy_synthetic.SEEDS
 
     def solve_many(*args, **call):
         inspect.signature(hx.solve_many).bind(*args, **call)
         seen.append(args)
         return hx.solve_many(*args, **call) if len(seen) in for_real else SimpleNamespace(x=args[1], status=ended)
 
-    monkeypatch.setattr(toy_synthetic, "solve_many", solve_many)
+    monkeypatch.setattr(sweep, "solve_many", solve_many)
     return for_real
 
 

@@ -1,7 +1,7 @@
 """Findings R1 to R8 on problems known from samples, solved with few of them, and judged by the truth.
 
 R3 is in tests/test_large_route.py and tests/test_averages.py (streams), R4 in `hierax bench cleaning`, R5 in
-tests/test_units.py.
+tests/test_salvf_units.py.
 """
 
 import dataclasses
@@ -61,6 +61,19 @@ def test_r2_many_rows_with_a_kink_each():
     assert "has 20000 rows, of which some are drawn" in found.log[0]
     states_what_holds(found, at)
     assert share > 0.9
+
+
+@pytest.mark.slow  # 6 CPU seconds
+def test_a_follower_that_jumps_at_the_answer():
+    """At best x = 0 the two wells are equally low, and samples alone do not tell which the follower takes.
+
+    Polishes went to a well that is not the lower one, from 1.00 of the decrease to .14 of it, with a gap of 3e-4.
+    """
+    case = cases.two_wells()
+    upper = lambda x, y, z: (y + 0.6) ** 2 + 0.2 * (x + 1.0) ** 2 + jnp.mean(z) * y
+    found = hx.solve(dataclasses.replace(case.problem, upper=upper), -2.0, 0.0, hx.Auto(samples=80_000), progress=False)
+    assert abs(float(found.x)) < 0.1 and not found.status.ok
+    assert found.estimates.gap > 0.1
 
 
 def rare_behind_noise(chance):

@@ -24,12 +24,13 @@ def test_every_suite_goes_to_its_benchmark(cli, monkeypatch):
     calls = []
     monkeypatch.setattr(external, "run", lambda console, *args: calls.append(args))
     monkeypatch.setattr(medium, "run", lambda console, *args: calls.append(args))
-    assert [len(names) for names in suites.PROBLEMS.values()] == [71, 11, 4, 3]
+    assert [len(names) for names in suites.PROBLEMS.values()] == [71, 11, 4, 3, 11]
     assert cli("bench", "suite", "smd", "--seeds", "3", "--solver", "Auto").exit_code == 0
     assert cli("bench", "suite", "qpec", "--out", "there").exit_code == 0
     assert calls[0][:2] == (3, ["Auto"]) and calls[0][2][0] == "SMD1" and str(calls[0][3]) == "out/suites/smd"
     assert calls[1][0] == [f"qpec-100-{i}" for i in (1, 2, 3, 4)] and "phi-LBFGS" in calls[1][1]
-    assert "there are bolib, smd, qpec, portfolio" in cli("bench", "suite", "other").stderr
+    assert cli("bench", "suite", "macmpec").exit_code == 0 and calls[2][2] == 60.0
+    assert "there are bolib, smd, qpec, portfolio, macmpec" in cli("bench", "suite", "other").stderr
     assert "--solver phi-LBFGS: unknown" in cli("bench", "suite", "smd", "--solver", "phi-LBFGS").stderr
 
 

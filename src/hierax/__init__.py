@@ -38,6 +38,7 @@ from hierax._run.call import Info
 from hierax._run.method import AbstractMethod
 from hierax._run.solution import Solution, Solutions, Status
 from hierax._theory.theory import Theory, theory
+from hierax._theory.values import EnvelopeAt, GradientErrors, PsiAt, dual, envelope, gradient_errors, psi
 from hierax.solving import solve, solve_many
 
 __version__ = "0.1.0"
@@ -50,11 +51,11 @@ problems = _lazy("hierax.problems")
 __all__ = [
     "ALM", "BLOCC", "GAM", "IGAL", "LVHBA", "SALM", "SALVF", "SALVF_VR", "SIGD", "AbstractLowerSolver",
     "AbstractMethod", "AbstractSet", "Auto", "Ball", "Barrier", "BiCGAFFA", "Box", "Certificate", "Conic", "Decay",
-    "Exact", "Finite", "FirstOrderPenalty", "Free", "HieraxWarning", "Info", "InputError", "MaxMin", "MissingExtra",
-    "Moreau", "Multipliers", "NonNegative", "Plain", "Problem", "RunFailed", "Sampler", "Simplex", "Solution",
-    "Solutions", "Staircase", "Status", "Steps", "Storm", "Stream", "Theory", "cache", "certify", "check",
-    "estimators", "extend", "from_cvxpy", "from_torch", "minimize_bilevel", "problems", "solve", "solve_many",
-    "theory",
+    "EnvelopeAt", "Exact", "Finite", "FirstOrderPenalty", "Free", "GradientErrors", "HieraxWarning", "Info",
+    "InputError", "MaxMin", "MissingExtra", "Moreau", "Multipliers", "NonNegative", "Plain", "Problem", "PsiAt",
+    "RunFailed", "Sampler", "Simplex", "Solution", "Solutions", "Staircase", "Status", "Steps", "Storm", "Stream",
+    "Theory", "cache", "certify", "check", "dual", "envelope", "estimators", "extend", "from_cvxpy", "from_torch",
+    "gradient_errors", "minimize_bilevel", "problems", "psi", "solve", "solve_many", "theory",
 ]
 # fmt: on
 

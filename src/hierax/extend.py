@@ -27,6 +27,7 @@ from hierax._methods.common import (
 )
 from hierax._methods.registry import METHODS
 from hierax._methods.salvf import first_state
+from hierax._methods.salvf_settings import AbstractDirection, StepInfo
 from hierax._problem.problem import Multipliers, Rows
 from hierax._problem.samples import Tickets, fetch, whole
 from hierax._problem.sets import AbstractSet, Faces, project
@@ -34,11 +35,11 @@ from hierax._run.method import AbstractMethod, Advice, Batches, Begun, Costs, Me
 
 # fmt: off
 __all__ = [
-    "INACCURATE", "INFEASIBLE", "METHODS", "SOLVED", "UNBOUNDED", "AbstractLowerSolver", "AbstractMethod",
-    "AbstractSet", "Advice", "Batches", "Begun", "Costs", "Faces", "Interrupt", "Iterate", "LowerSolution",
-    "Metrics", "Multipliers", "Residual", "Rows", "RunCosts", "StepTaken", "Tickets", "all_constraints",
-    "apply_rule", "as_arrays", "batch_costs", "die_when_terminated", "fetch", "first_state", "forget_programs",
-    "gradient_mapping", "init_rule", "interruptible", "lazy", "no_multipliers", "project", "psi_stationarity",
-    "step_metrics", "violation", "whole",
+    "INACCURATE", "INFEASIBLE", "METHODS", "SOLVED", "UNBOUNDED", "AbstractDirection", "AbstractLowerSolver",
+    "AbstractMethod", "AbstractSet", "Advice", "Batches", "Begun", "Costs", "Faces", "Interrupt", "Iterate",
+    "LowerSolution", "Metrics", "Multipliers", "Residual", "Rows", "RunCosts", "StepInfo", "StepTaken", "Tickets",
+    "all_constraints", "apply_rule", "as_arrays", "batch_costs", "die_when_terminated", "fetch", "first_state",
+    "forget_programs", "gradient_mapping", "init_rule", "interruptible", "lazy", "no_multipliers", "project",
+    "psi_stationarity", "step_metrics", "violation", "whole",
 ]
 # fmt: on

@@ -14,9 +14,11 @@ from jaxtyping import PRNGKeyArray, PyTree
 from hierax._auto.auto import Auto
 from hierax._base.errors import InputError, RunFailed
 from hierax._base.interrupt import interruptible
+from hierax._base.settings import TRUE_OR_FALSE, check_setting
 from hierax._compile.configuration import in_own_configuration, inside_a_trace, refuse_to_be_traced
+from hierax._lower.linear import OutOfTime
 from hierax._problem.problem import Problem
-from hierax._run.call import Call, Clock, Info, Interrupted, OutOfTime, Patience, State, reporting
+from hierax._run.call import Call, Clock, Info, Interrupted, Patience, State, reporting
 from hierax._run.checkpoints import CHECKPOINT_SECONDS, notes_in
 from hierax._run.device import Output
 from hierax._run.method import AbstractMethod
@@ -33,6 +35,7 @@ def solve(
     method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
+    max_samples: int | None = None,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -60,14 +63,19 @@ def solve(
             `BLOCC(...)`, `LVHBA(...)`, `BiCGAFFA(...)`, `GAM(...)`, `Barrier(...)`, `SIGD(...)`, `IGAL(...)`,
             `Moreau(...)`, `FirstOrderPenalty(...)`, which makes steps as asked below.
         max_steps: outer steps (with `state`: further outer steps); None: 10,000.
-        seconds: stop after this long by the clock, compilation included (what is being compiled is finished first).
+        max_samples: of zeta and xi together, those of the start and the end included (with `state`: further samples);
+            None: as many as the steps take. For named methods.
+        seconds: stop after this long by the clock, compilation included (an evaluation, a step or a compilation that is
+            under way is finished first).
         seed: a whole number; or a JAX key, to repeat a start of `solve_many`.
         tol: stop once violation, inner residual and stationarity are all below it at two records in a row; the run is
             then `converged` if the certificate of its point agrees at the same tolerance.
         record_every: outer steps between records of the history; None: about 100 records.
-        callback: called as `callback(info)` at every record; returning True stops the run.
-        output: "last" iterate, "tail" average, "best" record, or "random" as in the paper; None: "tail" where
-            anything is sampled, else "last".
+        callback: called as `callback(info)` at every record; returning True stops the run. A dict of numbers that it
+            returns becomes columns of the history (of named methods).
+        output: "last" iterate, "tail" average, "best" record, or u^R with Prob(R = k) ~ alpha_k: "random", k from 0 to
+            K - 1 (the paper's eq. 2.13), or "random_after", u^(R+1) (its Corollary C.3); None: "tail" where anything is
+            sampled, else "last".
         progress: show a progress bar (of the steps; of `Auto`'s starts or seconds), and where stderr is no terminal a
             line every 5 seconds; None: the bar on a terminal, else a line every 10 seconds; False: nothing. The logger
             "hierax" gets a line every 10 seconds.
@@ -106,8 +114,11 @@ def solve(
     References:
         docs/guides/using.md, docs/methods/auto.md; the formulas of the methods stand with them
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
+    )
     solution = _run(problem, x0, y0, _solver(method, state), call, many=False)
     assert isinstance(solution, Solution)
     return _returned(solution, call, throw)
@@ -121,6 +132,7 @@ def solve_many(
     method: Auto | AbstractMethod | None = None,
     *,
     max_steps: int | None = None,
+    max_samples: int | None = None,
     seconds: float | None = None,
     seed: int | PRNGKeyArray = 0,
     tol: float | None = None,
@@ -156,7 +168,7 @@ def solve_many(
         callback: as for `solve`; see above.
         throw: raise `RunFailed` where a start failed; by default its status tells.
         state: `sols.state` of an earlier call to go on from.
-        max_steps, tol, record_every, output, progress: as for `solve`.
+        max_steps, max_samples, tol, record_every, output, progress: as for `solve`.
         checkpoint, checkpoint_every, mesh: as for `solve`.
 
     Examples:
@@ -176,8 +188,11 @@ def solve_many(
     References:
         docs/guides/using.md
     """
+    check_setting("solve", "throw", throw, TRUE_OR_FALSE)
     notes = notes_in(checkpoint, checkpoint_every)
-    call = Call(max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, notes=notes)
+    call = Call(
+        max_steps, seconds, seed, tol, record_every, callback, output, progress, state, mesh, max_samples, notes
+    )
     asked = _solver(method, state)
     if isinstance(asked, Auto):
         solutions: Solution | Solutions = _one_by_one(problem, x0s, y0s, asked, call)
@@ -210,7 +225,7 @@ def _run(
         if interrupt.asked and call.mesh is None:  # of a caller that was asked to end; on a mesh `run_steps` looks
             raise KeyboardInterrupt
         try:
-            prepared = prepare(problem, x0, y0, many, Patience(clock, interrupt), call.notes.kept, call.mesh)
+            prepared = prepare(problem, x0, y0, many, Patience(clock, interrupt), call)
             with _kept(prepared, asked, call):
                 found = asked.run(prepared, call) if isinstance(asked, Auto) else run_steps(prepared, asked, call)
             return changed(found, arguments=call.arguments())
@@ -226,9 +241,11 @@ def _run(
                     "(docs/guides/cluster.md)."
                 )
             raise
-        except OutOfTime:  # a stream was waited for in vain before the first step: the start is returned
-            what = "the Stream has given too few batches"
-            status = Reason.NO_BATCH_IN_TIME.status(0, seconds=clock.seconds, what=what)
+        except OutOfTime as error:  # before there was a point: the start is returned
+            if interrupt.asked:
+                raise KeyboardInterrupt from None
+            what = str(error) or "they did not suffice for one point"
+            status = Reason.NO_BATCH_IN_TIME.status(0, seconds=round(clock.seconds or clock.elapsed, 1), what=what)
             method = asked or (call.state.method if call.state is not None else None)
             if many or method is None:
                 raise InputError(status.message) from None
@@ -239,7 +256,7 @@ def _run(
 def _kept(prepared: Prepared, asked: Auto | AbstractMethod | None, call: Call) -> Iterator[None]:
     """Within it the call's folder of checkpoints is open; afterwards it holds what was done, however the call ended."""
     journal = call.notes.journal
-    if journal.path is None or journal.is_open:
+    if journal.path is None or journal.lock is not None:  # kept nowhere, or open already
         yield
         return
     identity, processes = identity_of(prepared, asked, call), prepared.processes
@@ -265,8 +282,7 @@ def _one_by_one(problem: Problem, x0s: PyTree, y0s: PyTree, auto: Auto, call: Ca
     found: list[Solution] = []
     with interruptible() as interrupt, ExitStack() as stack:
         if call.notes.kept:
-            patience = Patience(call.clock, interrupt)
-            prepared = prepare(problem, x0s, y0s, many=True, patience=patience, restorable=True)
+            prepared = prepare(problem, x0s, y0s, True, Patience(call.clock, interrupt), call)
             stack.enter_context(_kept(prepared, auto, call))
         for i in range(count):
             x_i, y_i = jax.tree.map(operator.itemgetter(i), (x, y))

@@ -5,6 +5,7 @@ errors into one line each. Every experiment is imported here, so an experiment m
 third-party modules only through `lazy`.
 """
 
+import dataclasses
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hierax import InputError
+from hierax.extend import METHODS
 from hierax_lab import datasets
 from hierax_lab.bench import (
     cleaning,
@@ -27,6 +29,8 @@ from hierax_lab.bench import (
     leaderboard,
     medium,
     methods,
+    own_method,
+    race,
     sampled,
     samples,
     samples_rows,
@@ -40,8 +44,11 @@ from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.methods_problems import ENTRIES as METHOD_PROBLEMS
 from hierax_lab.bench.samples_cases import CASES as SAMPLED_PROBLEMS
 from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
+from hierax_lab.output import write_json, write_tables
 from hierax_lab.problems import bolib
 from hierax_lab.reproduce import decay_published, decay_run, rates_run, svm_published, svm_run, toy_published, toy_run
+from hierax_lab.reproduce.comparison import report_console
+from hierax_lab.reproduce.sweep import sweep, sweep_table
 from hierax_lab.speed import toy_speed
 
 reproduce_app = typer.Typer()
@@ -120,7 +127,10 @@ def reproduce(
         typer.Option(help="Our settings, or the paper's with the algorithms as printed (toy, svm, weight-decay)."),
     ] = ExperimentSetting.ours,
 ) -> None:
-    """Run an experiment of the paper and say which of its statements hold."""
+    """Run an experiment of the paper and say which of its statements hold.
+
+    The exit code is 1 where a number that the page on rates states is missed (rates alone).
+    """
     published = setting is ExperimentSetting.published
     modules = PUBLISHED if published else OURS
     names = list(modules) if experiment is Experiment.all else [experiment]
@@ -133,7 +143,9 @@ def reproduce(
     for name in names:
         options = {"weights": weights.value} if weights and name is Experiment.svm else {}
         folder = out / (f"{name}-published" if published else name)
-        modules[name].run(folder, quick=quick, seeds=seeds, data_dir=data_dir, **options)
+        content = modules[name].run(folder, quick=quick, seeds=seeds, data_dir=data_dir, **options)
+        if name is Experiment.rates and any(target["met"] is False for target in content["targets"]):
+            raise typer.Exit(1)
 
 
 @datasets_app.command("datasets", epilog="Example: hierax datasets --download fourclass")
@@ -353,6 +365,42 @@ def bench_run(
     methods.run_own(_wide_console(), target, problems, beside, out or Path("out") / "own-method")
 
 
+@bench_app.command("sweep", epilog="Example: hierax bench sweep model.py:problem --vary c1=2,5,20 --seeds 10")
+def bench_sweep(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:NAME", help="A function without arguments returning (problem, x0, y0). FILE.py is run."
+        ),
+    ],
+    vary: Annotated[
+        str, typer.Option(metavar="NAME=VALUES", help="A setting of the method and its values, with commas between.")
+    ],
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "salvf",
+    seeds: Annotated[int, typer.Option(min=2, help="Runs with every value, on the same samples.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of every run.")] = 1000,
+    out: Out = None,
+) -> None:
+    """Run a method with several values of a setting: F with bands, paired differences; tables as CSV and LaTeX."""
+    name, _, values = vary.partition("=")
+    _known("--method", [method], list(METHODS))
+    fields = [field.name for field in dataclasses.fields(METHODS[method]())]
+    _known("--vary", [name], fields)
+    try:
+        settings = {f"{name} = {value}": METHODS[method](**{name: float(value)}) for value in values.split(",")}
+    except ValueError as error:
+        raise InputError(f"--vary {vary}: {error}") from error
+    made = own_method.named_in(target)
+    problem, x0, y0 = (made() if callable(made) else made)[:3]  # type: ignore[index]  # a tuple, as the help says
+    rows = sweep(problem, x0, y0, settings, seeds, max_steps=steps)
+    console = report_console()
+    console.print(sweep_table(f"F of {target} by {method}, {steps} steps, {seeds} seeds", rows))
+    folder = out or Path("out") / "sweep"
+    write_tables(folder, console.tables)
+    write_json(folder / "sweep.json", rows)
+    console.print(f"Written to {folder}", highlight=False, soft_wrap=True)
+
+
 @bench_app.command("suite", epilog="Example: hierax bench suite smd --solver Auto")
 def bench_suite(
     name: Annotated[str, typer.Argument(metavar=f"[{'|'.join(suites.PROBLEMS)}]", help="Which collection.")],
@@ -392,6 +440,25 @@ def bench_cold(
 ) -> None:
     """Measure CPU seconds from a fresh Python process to the answer, compilation included, for eleven calls."""
     cold.run(_wide_console(), _known("--only", only, list(COLD_CALLS)), out or Path("out") / "cold")
+
+
+@bench_app.command("race", epilog="Example: hierax bench race --quick")
+def bench_race(
+    problem: Problems = None,
+    solver: Solvers = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two problems, two solvers; judges nothing.")] = False,
+    ipopt: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="A Python with CasADi; unset: this one.", show_default=False)
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run also what race.json in the folder has.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write the page of the results there.", show_default=False)] = None,
+    out: Out = None,
+) -> None:
+    """Race `hx.solve` with nothing set against solvers by hand, SLSQP and Ipopt: CPU seconds, cold and warm."""
+    names, solvers = _known("--problem", problem, race.NAMES), _known("--solver", solver, race.SOLVERS)
+    if quick:
+        names, solvers = race.QUICK
+    race.run(_wide_console(), names, solvers, out or Path("out") / "race", again, ipopt, page)
 
 
 def _known(option: str, given: list[str] | None, known: list[str]) -> list[str]:

@@ -1,22 +1,29 @@
 """Files and figures of experiments. Thin: numbers are written here, and none is computed."""
 
+import csv
 import dataclasses
 import json
 import math
 import os
 import platform
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from hierax import MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+NAME_LENGTH = 40  # characters of a table's title in the name of its file
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -41,6 +48,40 @@ def draw_or_say(draw: Callable[[], object], say: Callable[[str], None]) -> None:
         draw()
     except MissingExtra as error:
         say(f"No figures: {error}")
+
+
+class TableConsole(Console):
+    """A console that keeps the tables that are printed on it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.tables: list[Table] = []
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print, and keep what is a table."""
+        self.tables += [one for one in objects if isinstance(one, Table)]
+        super().print(*objects, **settings)
+
+
+def write_tables(folder: Path, tables: Sequence[Table]) -> None:
+    """Every table as CSV and as a LaTeX tabular (booktabs), named by the first words of its title; makes the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, table in enumerate(tables, 1):
+        words = re.sub(r"[^a-z0-9]+", "-", Text.from_markup(str(table.title)).plain.lower()).strip("-")
+        stem = folder / f"{number:02}-{words[:NAME_LENGTH].rstrip('-')}"
+        columns = [[column.header, *column.cells] for column in table.columns]
+        rows = [[Text.from_markup(str(cell)).plain for cell in row] for row in zip(*columns, strict=True)]
+        with stem.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+        head, *body = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
+        lines = [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule", *body]
+        text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+        stem.with_suffix(".tex").write_text(f"% {table.title}\n{text}", "utf-8")
+
+
+def _latex(text: str) -> str:
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    return re.sub(r"\^", r"\\textasciicircum{}", escaped).replace("+-", r"$\pm$")
 
 
 def versions() -> dict[str, str]:

@@ -149,7 +149,8 @@ def choose_route(prepared: Prepared, seed: int, unlimited: bool) -> tuple[Route,
     sources = {name: getattr(prepared.problem, name) for name in ("zeta", "xi")}
     sampled = [name for name, source in sources.items() if source is not None]
     by_average = averaged(prepared)
-    if unlimited and all(has_too_many_rows(sources[name]) for name in by_average) and _used_whole(prepared, seed):
+    too_many = by_average and all(has_too_many_rows(sources[name]) for name in by_average)
+    if unlimited and too_many and _used_whole(prepared, seed):
         by_average = []
     route, text = _by_size(prepared, seed)
     first = sum(FIRST_AVERAGE * numbers_per_sample(prepared, name) for name in by_average)
@@ -228,7 +229,7 @@ def _whole(source: AbstractSource | Stream | None) -> str:
 
 def _checked_seed(prepared: Prepared, call: Call) -> int:
     """Refuse what steers the steps of methods, and many starts; the seed as a whole number."""
-    given = [name for name in ("record_every", "state", "mesh") if getattr(call, name) is not None]
+    given = [name for name in ("record_every", "state", "mesh", "max_samples") if getattr(call, name) is not None]
     for name in given + ["output"] * (call.output not in (None, "last")):
         raise InputError(
             f"{name}: belongs to methods that make steps, and no method was named. Give one, for example hx.SALVF(), "

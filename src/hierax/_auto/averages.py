@@ -152,6 +152,7 @@ class _Averages:
         found, told, self.answer = self.session.piece(
             f"{samples} samples judged", judged, (Estimates, Point), list, tuple
         )
+        told += found.needed(self.session.auto.tol) if found else ""
         self.said[-1] = f"{self.said[-1].removesuffix('.')}; {told}."
         self.session.ended = self.session.work.ended
         if found is not None:

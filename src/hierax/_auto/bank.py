@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._run.call import Interrupted, OutOfTime, Patience
+from hierax._lower.linear import OutOfTime
+from hierax._run.call import Interrupted, Patience
 from hierax._run.feeding import Feeder
 
 

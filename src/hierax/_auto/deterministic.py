@@ -4,6 +4,7 @@ The small, the penalty and the implicit route differ only in their searches (`se
 `best_of_branches` are said only where the certificate of the returned point says yes.
 """
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from hierax._auto import constants as const
 from hierax._auto import session as sessions
 from hierax._auto.descents import solved_below
-from hierax._auto.hunt import Candidate, Hunt, Space, chance_of_more, judge, most_left, optima, select
+from hierax._auto.hunt import Candidate, Hunt, Space, judge, optima, select, times_met
 from hierax._auto.searches import ROUTES, go_down_from, run
 from hierax._auto.session import Session
 from hierax._base.constants import LITTLE
@@ -22,8 +23,11 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import FEASIBLE, raveled
 from hierax._engine.vectors import Point, VectorProblem
 from hierax._judge.certificate import Certificate
-from hierax._judge.certifying import certificate_in
+from hierax._judge.certifying import as_stated, certificate_in
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._math.scatter import chance_of_more, most_left
+from hierax._problem.problem import Problem
 from hierax._run.call import progress_bar
 from hierax._run.solution import Kind, Reason, Solution, Starts, Status, lowest_of_starts
 
@@ -34,14 +38,25 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     assert auto.route is not None and auto.starts is not None
     further = 3 * const.STARTS if auto.route == "small" and all_starts else 0
     with progress_bar(session.call.progress, session.call.news, auto.starts, "starts") as show, one_blas_thread:
-        problem = sessions.float64_problem(session.prepared, session.seed)
+        problem = sessions.float64_problem(session.prepared, session.seed, open_kinks=True)
+        problem = dataclasses.replace(problem, stop=work.late)
         session.compiles(problem.bound)
-        hunt = Hunt(Space.of(problem, auto.starts, session.seed, further, lambda: work.passed), session, show)
-        _refuse_nonfinite(hunt.space)
-        run(hunt, ROUTES[auto.route])
-        session.ended = work.ended
-        work.share = 0.5 * (1 + const.SEARCH_SHARE)
-        best, status, certificate = _settled(problem, hunt)
+        space = Space.of(problem, auto.starts, session.seed, further, lambda: work.passed)
+        _refuse_nonfinite(space, session.prepared.problem)
+        for again in range(const.TURNS):
+            hunt = Hunt(space, session, show, again)
+            run(hunt, ROUTES[auto.route])
+            session.ended, share, work.share = work.ended, work.share, 0.5 * (1 + const.SEARCH_SHARE)
+            try:
+                best, status, certificate = _settled(problem, hunt)
+            except OutOfTime:
+                best, status, certificate = _left_off(hunt)
+            if certificate is None or work.passed or not _has_unknown_below(certificate, auto.tol):
+                break
+            space.vectors.meet(raveled(certificate.reference.y) / space.vectors.y_unit)
+            session.log.append("The certificate found a lower solution below than the search knew: searched again.")
+            work.share = share
+        work.closing = True
     vectors, point = hunt.vectors, best.point._replace(mu=best.better.mu)
     upper = hunt.in_users_units(best.upper)
     global_words = "" if certificate is None else globality(hunt.candidates, upper, best.upper, vectors.upper_unit)
@@ -50,7 +65,13 @@ def run_deterministic(session: Session, all_starts: bool = True) -> Solution:
     mu = point.mu * vectors.lower_unit / vectors.row_units(point.x, point.y)
     multipliers = sessions.multipliers_of(problem, mu, certificate)
     starts = Starts(tuple(ends), global_words)
+    certificate = certificate and as_stated(problem, certificate)
     return session.solution(hunt.as_given(point), multipliers, status, certificate, starts, upper)
+
+
+def _has_unknown_below(certificate: Certificate, tol: float) -> bool:
+    """Whether the certificate has found a solution of the lower level that is better than the one the search took."""
+    return (certificate.lower_gap or 0.0) > certificate.gap_range.within(tol)
 
 
 def _settled(problem: Float64Problem, hunt: Hunt) -> tuple[Candidate, Status, Certificate | None]:
@@ -66,6 +87,16 @@ def _settled(problem: Float64Problem, hunt: Hunt) -> tuple[Candidate, Status, Ce
     return best, status_of(certificate, hunt.session.auto.tol, len(hunt.candidates), ended), certificate
 
 
+def _left_off(hunt: Hunt) -> tuple[Candidate, Status, None]:
+    """The same where there was no time to settle anything: the best point so far, without a certificate."""
+    hunt.work.closing, best = True, select(hunt.candidates)
+    ended = hunt.session.ended = hunt.session.ended or hunt.work.ended
+    if best is None:
+        return *without_answer(hunt, ended), None
+    assert ended is not None
+    return best, ENDED[ended].status(len(hunt.candidates), objection="it was not made for want of time."), None
+
+
 def _downhill(problem: Float64Problem, hunt: Hunt, best: Candidate) -> tuple[Candidate, Certificate]:
     """The best point, or a lower one that its certificate led to, and the certificate."""
     session, vectors = hunt.session, hunt.vectors
@@ -73,7 +104,7 @@ def _downhill(problem: Float64Problem, hunt: Hunt, best: Candidate) -> tuple[Can
     def certified(candidate: Candidate) -> tuple[Candidate, Certificate]:
         candidate = _with_own_y(hunt, candidate)
         there = problem.at(*hunt.as_given(candidate.point))
-        return candidate, certificate_in(there, seed=session.seed, stop=lambda: hunt.work.over)
+        return candidate, certificate_in(there, seed=session.seed, stop=lambda: hunt.work.over, known=hunt.below())
 
     best, certificate = certified(best)
     for turn in range(const.TURNS):
@@ -111,7 +142,7 @@ def _with_own_y(hunt: Hunt, best: Candidate) -> Candidate:
     return exact if exact.accepted and (as_low or nearby) else best
 
 
-def _refuse_nonfinite(space: Space) -> None:
+def _refuse_nonfinite(space: Space, problem: Problem) -> None:
     """Raise where a function or its gradient is not finite at the start."""
     vectors = space.vectors
     values = vectors.values(space.xs[0], space.ys[0], np.zeros(vectors.layout.rows))
@@ -124,7 +155,7 @@ def _refuse_nonfinite(space: Space) -> None:
     }
     fine = {name: np.isfinite(found).all() for name, (found, _) in parts.items()}
     fine |= {f"the gradient of {name}": np.isfinite(slope).all() for name, (_, slope) in parts.items()}
-    refuse_nonfinite(fine)
+    refuse_nonfinite(fine, problem)
 
 
 # -- what a search says: the status of its answer, and the log in words -----------------------------------------------
@@ -134,7 +165,7 @@ ENDED = {reason.kind: reason for reason in Reason if reason.name.startswith("SEA
 
 def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | None) -> Status:
     """The status of an answer with its certificate; `ended`: why the search was not complete."""
-    verdict, branches = certificate.verdict(tol), certificate.not_convex
+    verdict, branches, notes = certificate.verdict(tol), certificate.not_convex, certificate.notes
     if verdict == "yes":
         reason = Reason.CERTIFIED if branches is None else Reason.CERTIFIED_AMONG_BRANCHES
     elif ended is not None:
@@ -144,7 +175,8 @@ def status_of(certificate: Certificate, tol: float, judged: int, ended: Kind | N
     else:
         reason = Reason.OBJECTED
     objection = next(iter(certificate.reasons(tol)), None)
-    return reason.status(judged, tol=tol, why=branches, objection=objection)
+    doubt = f"; {notes['convexity']}" if "convexity" in notes else ""
+    return reason.status(judged, tol=tol, why=branches, doubt=doubt, objection=objection)
 
 
 def without_answer(hunt: Hunt, ended: Kind | None) -> tuple[Candidate, Status]:
@@ -246,7 +278,7 @@ def globality(candidates: list[Candidate], value: float, upper: float, unit: flo
         listed = ", ".join(f"{value + (other - upper) * unit:.6g}" for other in others[: const.LISTED])
         more = f" and {len(others[const.LISTED :])} more" if others[const.LISTED :] else ""
         text += f"; others to F = {listed}{more}"
-    new, chance = "That another start would end somewhere new has a chance", chance_of_more(every)
+    new, chance = "That another start would end somewhere new has a chance", chance_of_more(times_met(every))
     if chance > 0:
         return f"{text}. {new} of about {chance:.0%} (Good-Turing)."
-    return f"{text}. {new} below {most_left(every):.0%} (95 % confidence)."
+    return f"{text}. {new} below {most_left(sum(map(len, every))):.0%} (95 % confidence)."

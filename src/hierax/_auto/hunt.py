@@ -19,7 +19,8 @@ from hierax._auto.session import Result, Session
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import FEASIBLE, Programs, raveled, unraveled
-from hierax._engine.vectors import Point, Structure, Total, VectorProblem
+from hierax._engine.settling import settled
+from hierax._engine.vectors import Point, Structure, Total, VectorProblem, moved_down
 from hierax._judge.point import relative_gap
 from hierax._lower.linear import Stop
 from hierax._math.lower_level import SOLVED
@@ -42,6 +43,7 @@ class Passed(NamedTuple):
     here: np.ndarray
     end: Point
 
+    @np.errstate(invalid="ignore")  # of those that have run off nothing is known
     def is_at(self, other: "Passed") -> bool:
         """Whether both are after the same stage, and at the same place."""
         alike = self.stage == other.stage and self.here.shape == other.here.shape
@@ -142,6 +144,8 @@ class Candidate(NamedTuple):
 def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candidate:
     """Solve the lower level at the point's x from many starts, its y among them."""
     values, found = vectors.values(*point), vectors.branches_in_time(point.x, point.y)
+    if vectors.bent is not None:
+        found, _ = settled(vectors, point.x, found)
     best, upper, lower = found.best(), float(values.upper), float(values.lower)
     violation = vectors.violation(point.x, point.y, values)
     unsolved = Candidate(point, upper, violation, np.inf, point, np.inf, False, 0, start, way)
@@ -154,8 +158,11 @@ def judge(vectors: VectorProblem, point: Point, start: int, way: Way) -> Candida
         confirmed &= -relative_gap(lower, value) <= FEASIBLE
         value = lower
     better = Point(point.x, found.y[best], found.mu[best])
+    gap = relative_gap(lower, value)
+    if gap <= const.NEGLIGIBLE:  # G may be lower elsewhere by less than any gap tells
+        gap = max(gap, float(np.max(np.abs(moved_down(vectors, point.x, point.y, better.mu) - point.y), initial=0.0)))
     return unsolved._replace(
-        gap=relative_gap(lower, value),
+        gap=gap,
         better=better,
         residual=vectors.layout.kkt_residual(vectors.values(point.x, point.y, better.mu), better.mu),
         confirmed=confirmed,
@@ -215,26 +222,15 @@ def _grouped(ends: list[Candidate], belongs: Callable[[Candidate, Optimum], bool
     return groups
 
 
-def chance_of_more(found: list[Optimum]) -> float:
-    """The chance that another start ends at an optimum that none has met, by Good and Turing.
+def times_met(found: list[Optimum]) -> list[int]:
+    """How many starts ended at each optimum.
 
-    It is about the share of starts whose optimum no other start has met. Where ends differ in F, an optimum is a place:
-    functions with symmetries have several with the same F, and the best of all may be the one not met yet. (Ends along
-    a valley of equal F are then places of their own: rather too doubtful than too sure.)
+    Where ends differ in F, an optimum is a place: functions with symmetries have several with the same F, and the best
+    of all may be the one not met yet. (Ends along a valley of equal F are then places of their own: rather too doubtful
+    than too sure.)
     """
-    ends = sum(map(len, found))
     places = [place for optimum in found for place in _grouped(optimum, lambda end, place: _near(end, place[0]))]
-    met = [len(place) for place in places] if len(found) > 1 else [ends]
-    return met.count(1) / ends if ends else 1.0
-
-
-def most_left(found: list[Optimum]) -> float:
-    """The chance that another start ends somewhere new, at most, with 95 % confidence, where every place was met again.
-
-    Such a place has not been met by n starts, which a chance above 1 - 0.05^(1/n) would make unlikely: that three
-    starts agree says little.
-    """
-    return float(1 - 0.05 ** (1 / sum(map(len, found))))
+    return [len(place) for place in (places if len(found) > 1 else found)]
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
@@ -262,9 +258,10 @@ class Hunt:
         over: whether no further search makes sense.
     """
 
-    def __init__(self, space: Space, session: Session, show: Show = lambda done, record: None) -> None:
+    def __init__(self, space: Space, session: Session, show: Show = lambda done, record: None, again: int = 0) -> None:
+        """`again`: how often all of it was done before, knowing less of the lower level."""
         self.space, self.vectors, self.session, self.work = space, space.vectors, session, session.work
-        self._show = show
+        self._show, self.again = show, again
         self.firsts: list[Point] = []
         self.statuses: list[int] = []
         self.candidates: list[Candidate] = []
@@ -298,6 +295,14 @@ class Hunt:
         record = {"start": start, "upper": self.in_users_units(upper), "violation": violation, "gap": gap}
         self.session.report(record, functools.partial(self.as_given, point))
 
+    def below(self) -> list[np.ndarray]:
+        """A few solutions of lower levels that the search met, the given y first, in the user's units."""
+        met = [self.space.ys[0]]
+        for candidate in self.candidates:
+            if all(np.max(np.abs(candidate.better.y - y)) > const.NEAR for y in met) and len(met) < const.STARTS:
+                met.append(candidate.better.y)
+        return [y * self.vectors.y_unit for y in met]
+
     def in_users_units(self, upper: float) -> float:
         """F in the user's units."""
         scale = self.vectors.units.upper
@@ -327,6 +332,7 @@ class Hunt:
             result = search(*args)
             return result, self.candidates[candidates:], self.space.passed[passed:], self.vectors.bent
 
+        name = f"{name}, again {self.again}" if self.again else name
         found = self.session.piece(name, do, (Candidate, Point, Passed))
         result: Result
         result, self.candidates[candidates:], self.space.passed[passed:], self.vectors.bent = found

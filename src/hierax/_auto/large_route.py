@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto import constants as const
-from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, in_words, open_by_noise
+from hierax._auto.runs import Referee, Runner, RunSettings, Schedule, Stage, open_by_noise
 from hierax._auto.session import Session, arrays_of, in_precision_of, tree_of, zero_multipliers
 from hierax._base import trees
 from hierax._base.constants import FRESH_SAMPLES, LITTLE, LOWER_STARTS, MUCH
@@ -41,6 +41,7 @@ from hierax._judge.certificate import Certificate, Verdict
 from hierax._judge.measuring import SURE
 from hierax._judge.retraining import COUNT, LARGE, Retraining
 from hierax._judge.sampling import Estimates
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._problem import sets
 from hierax._problem.problem import Multipliers, is_streamed
@@ -238,8 +239,8 @@ class LargeRoute:
         if missing and self.best is not None:
             self.certificate = self.referee.certificate(self.best)
             if self.certificate is not None:
-                words = in_words(self.certificate, self.session.auto.tol)
-                self.session.log.append(f"Certificate of the best point: {words}")
+                words = next(iter(self.certificate.reasons(self.session.auto.tol)), "no objection.")
+                self.session.log.append(f"Certificate of the best point: {self._verdict}; {words}")
         return self._verdict == "yes"
 
     def _falls_for_ever(self) -> bool:
@@ -409,10 +410,6 @@ def search_by_training(
     return best
 
 
-class _OutOfTime(Exception):
-    """The time was up during a training."""
-
-
 def trained_stages(
     session: Session, training: Retraining, met: Callable[[Stage], None], name: str, x: PyTree, way: PyTree | None
 ) -> list[Stage]:
@@ -440,13 +437,13 @@ def trained_stages(
             stages[key] = session.piece(piece, train, (RunSettings,), Stage.kept, restore)
             met(stages[key])
             if session.work.passed:
-                raise _OutOfTime
+                raise OutOfTime
         merit = stages[key].merit
         return merit if np.isfinite(merit) else const.RUN_OFF
 
     most = 2 * const.FEW_X * (1 + start.size)
     options = {"initial_tr_radius": 0.5, "final_tr_radius": const.LAST_RADIUS, "maxfev": most}
-    with contextlib.suppress(_OutOfTime):
+    with contextlib.suppress(OutOfTime):
         optimize.minimize(value, start, method="COBYQA", bounds=bounds, options=options)
     return list(stages.values())
 
@@ -455,7 +452,7 @@ def _trained(session: Session, training: Retraining, x: PyTree) -> Stage:
     """The point with the best of its trainings as y, and the mean of F over all of them as its F."""
     found = training.at(x)
     if found is None:
-        raise _OutOfTime
+        raise OutOfTime
     session.work.evaluations += 1
     y, best = found.answer()
     upper = np.asarray(found.judged.upper)

@@ -97,10 +97,17 @@ class Replicated:
         if vectors.bent is None:
             phi = Phi(vectors, space.structure.above)
             end = phi.minimised(here.point, work, const.SQP_ITERATIONS, const.TIGHT, const.TIGHT)
-        else:
-            end = kkt_polish(space, work, here.point, (), LAST_RELAXATIONS)
-        there = None if end is None else self._at(space, end.x, end.y)
-        return there or here
+            return (end and self._at(space, end.x, end.y)) or here
+        ends = [here]  # of polishes, each below the branches of the lower level that were better at the ends before
+        while len(ends) <= const.MOST_CUTS and not work.passed:
+            cuts = tuple(place.point for place in ends[1:])
+            end = kkt_polish(space, work, here.point, cuts, LAST_RELAXATIONS)
+            if (there := self._at(space, end.x, end.y)) is None:
+                break
+            ends.append(there)
+            if np.max(np.abs(there.point.y - end.y)) <= const.NEAR:
+                break
+        return min(ends, key=lambda place: (np.any(place.above > FEASIBLE), place.priced))
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
@@ -125,7 +132,8 @@ class Replicated:
             ]
             found = [one for space in spaces if (one := self._replication(space, answer)) is not None]
             if len(found) < REPLICATIONS:
-                return None, f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end", answer
+                left = f"{REPLICATIONS - len(found)} of {REPLICATIONS} replications came to no end"
+                return None, left + " before the time was up" * self.stop(), answer
             x, y = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("x", "y"))
             middle = [place.priced for space in spaces if (place := self._at(space, x, y)) is not None]
             if len(middle) < REPLICATIONS:

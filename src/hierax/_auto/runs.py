@@ -36,13 +36,14 @@ from hierax._judge.certifying import certificate_in
 from hierax._judge.point import Judgement, nearest_kept, point_values, relative_gap
 from hierax._judge.retraining import LARGE, Retraining, is_trained
 from hierax._lower.exact import Exact
+from hierax._lower.linear import OutOfTime
 from hierax._lower.salm import SALM
 from hierax._math.lower_level import INFEASIBLE, SOLVED, UNBOUNDED
 from hierax._math.scatter import Cube, cover, unit_cube
 from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._problem.problem import Multipliers, Problem
-from hierax._run.call import Call, Interrupted, OutOfTime
+from hierax._run.call import Call, Interrupted
 from hierax._run.device import Output
 from hierax._run.feeding import Exhausted, on_rows
 from hierax._run.prepare import Prepared
@@ -171,17 +172,6 @@ def open_by_noise(certificate: Certificate, tol: float) -> bool:
     """Whether noise alone keeps a certificate from saying yes or no."""
     known = certificate.hypergradient_norm is not None and certificate.hypergradient_norm_se is not None
     return known and certificate.verdict(tol) == "unknown"
-
-
-def in_words(certificate: Certificate, tol: float) -> str:
-    """A certificate for the log."""
-    norm, error = certificate.hypergradient_norm, certificate.hypergradient_norm_se
-    slope = "hyper-gradient unknown" if norm is None else f"hyper-gradient {norm:.2g}"
-    slope += "" if error is None else f" +- {error:.1g}"
-    gap = "unknown" if certificate.lower_gap is None else f"{certificate.lower_gap:.2g}"
-    objection = next(iter(certificate.reasons(tol)), "ok")
-    scale = f"(its terms: {certificate.hypergradient_scale:.2g})"
-    return f"violation {certificate.max_violation:.2g}, lower gap {gap}, {slope} {scale}; {objection}"
 
 
 class Referee:

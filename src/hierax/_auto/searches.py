@@ -7,6 +7,7 @@ from the start, from the point, and from the better branch. Searches against the
 multipliers. The best validated point wins.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -15,12 +16,14 @@ import numpy as np
 from hierax._auto import constants as const
 from hierax._auto.descents import Cuts, central_descent, descent, kkt_polish, solved_below, value_polish
 from hierax._auto.feasibility import contradiction, feasible_points
-from hierax._auto.hunt import Candidate, Hunt, chance_of_more, optima, select
+from hierax._auto.hunt import Candidate, Hunt, optima, select, times_met
 from hierax._base.constants import LITTLE
 from hierax._engine.float64_problem import FEW
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import Point, VectorProblem, lowest_on_lines, scan_points
+from hierax._lower.linear import OutOfTime
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
+from hierax._math.scatter import chance_of_more
 
 LAST_RELAXATIONS = tuple(LITTLE * t for t in const.RELAXATIONS)  # of polishes from the best point
 
@@ -81,6 +84,14 @@ def first_solves(hunt: Hunt) -> None:
     pairs = hunt.piece("first solves", solve)
     hunt.firsts, hunt.statuses = [first for first, _ in pairs], [status for _, status in pairs]
     hunt.over = nothing_solved(hunt) and UNBOUNDED in hunt.statuses
+    if hunt.over:  # it may have a solution at some x: y (x - 1/2), for one
+        hunt.piece("where it is stationary", _where_stationary, hunt)
+
+
+def _where_stationary(hunt: Hunt) -> None:
+    """A point at which the lower level is stationary, near the given start."""
+    start = Point(hunt.space.xs[0], hunt.space.ys[0], np.zeros(hunt.vectors.layout.rows))
+    hunt.add(kkt_polish(hunt.space, hunt.work, start, (), const.RELAXATIONS), 0)
 
 
 def proof_of_contradiction(hunt: Hunt) -> None:
@@ -314,7 +325,7 @@ def further_starts(hunt: Hunt) -> None:
             search_kkt_points(hunt, first, number)
 
     for number, (x, y) in enumerate(hunt.space.further, len(hunt.space.xs)):
-        if hunt.work.passed or chance_of_more(optima(hunt.candidates)) <= LITTLE:
+        if hunt.work.passed or chance_of_more(times_met(optima(hunt.candidates))) <= LITTLE:
             return
         hunt.piece(f"start {number}", search, x, y, number)
         hunt.show(number + 1)
@@ -426,10 +437,11 @@ ROUTES: dict[str, Route] = {
 
 def run(hunt: Hunt, route: Route) -> None:
     """Search after search, until one of them says that it is over, or the work has to end."""
-    for when, search in route:
-        if hunt.over or (hunt.candidates and hunt.work.passed):
-            break
-        if when(hunt):
-            search(hunt)
+    with contextlib.suppress(OutOfTime):
+        for when, search in route:
+            if hunt.over or (hunt.candidates and hunt.work.passed):
+                break
+            if when(hunt):
+                search(hunt)
     if not hunt.candidates:
         hunt.add(Point(hunt.space.xs[0], hunt.space.ys[0], np.zeros(hunt.vectors.layout.rows)), 0)

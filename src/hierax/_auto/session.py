@@ -5,6 +5,7 @@ is a limit beside that, and where it decides, status and log say so.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -16,11 +17,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._auto import constants as const
-from hierax._base.constants import FRESH_SAMPLES
+from hierax._base.constants import CHUNK_SECONDS, FRESH_SAMPLES
 from hierax._base.interrupt import Interrupt
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import as_answer
-from hierax._engine.float64_problem import Float64Problem
+from hierax._engine.float64_problem import Float64Problem, own_rows
 from hierax._judge.certificate import Certificate
 from hierax._judge.sampling import Estimates
 from hierax._problem.problem import CONSTRAINTS, Multipliers
@@ -48,6 +49,7 @@ class Work:
         seconds: time limit of the call, from `begin` on (`time.perf_counter`).
         share: share of it after which the present part of the work has to end.
         stopped: why the caller wants no more points; None: he may want more.
+        closing: whether only the answer is put together, which has to be done however late it is.
     """
 
     def __init__(self, seconds: float, interrupt: Interrupt, begin: float) -> None:
@@ -55,6 +57,8 @@ class Work:
         self.seconds, self.share = seconds, 1.0
         self._interrupt, self._begin = interrupt, begin
         self.stopped: Kind | None = None
+        self.closing = False
+        self._over_since = math.inf
 
     def stop(self, kind: Kind) -> None:
         """End the work for another reason than time."""
@@ -69,6 +73,13 @@ class Work:
     def over(self) -> bool:
         """Whether nothing more may be done, not even a certificate of what was found."""
         return self._interrupt.asked or self.elapsed > self.seconds
+
+    def late(self) -> bool:
+        """Whether not even what was begun may be brought to its end: the work should have been over for a second."""
+        if self.closing or not self.over:
+            return False
+        self._over_since = min(self._over_since, time.perf_counter())
+        return time.perf_counter() > self._over_since + 2 * CHUNK_SECONDS
 
     @property
     def ended(self) -> Kind | None:
@@ -349,14 +360,16 @@ def multipliers_of(problem: Float64Problem, mu: np.ndarray, certificate: Certifi
     upper = None if certificate is None else certificate.upper_multipliers
     if upper is None:
         upper = jax.tree.map(lambda row: np.zeros(row.shape), problem.shapes().upper)
-    return Multipliers(own.inequalities, own.equalities, upper)
+    return Multipliers(own_rows(problem, own.inequalities), own.equalities, upper)
 
 
 # -- the prepared problem in double precision -------------------------------------------------------------------------
 
 
-def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES) -> Float64Problem:
-    """The prepared problem in double precision.
+def float64_problem(
+    prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES, open_kinks: bool = False
+) -> Float64Problem:
+    """The prepared problem in double precision; `open_kinks`: whether y may become a pair.
 
     A problem without samples shares the traces of the run, where that is in double precision. With samples it would
     gain nothing (batches have other shapes than all of the data), and the certificate of the solution, which knows
@@ -364,7 +377,7 @@ def float64_problem(prepared: Prepared, seed: int, samples: int = FRESH_SAMPLES)
     """
     sampled = any(source is not None for source in (prepared.problem.zeta, prepared.problem.xi))
     x, y = prepared.whole(prepared.x, prepared.y)
-    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound)
+    return Float64Problem.of(prepared.problem, x, y, samples, seed, None if sampled else prepared.bound, open_kinks)
 
 
 def in_precision_of(like: PyTree, tree: PyTree) -> PyTree:

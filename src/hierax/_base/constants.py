@@ -8,6 +8,9 @@ LOWER_STARTS = 24
 """Starts of a lower level that is not convex, which run as one batched program. `tests/test_branches.py` holds the best
 of that many against dense grids, on non-convex lower levels of the BOLIB collection."""
 
+SHOWN_TOLERANCE = 1e-4
+"""Of the verdict that `print` shows, and of `Auto`."""
+
 LITTLE_DATA = 100_000
 """Numbers that functions, or the arguments of a program, have up to which calls, not evaluations, take the time."""
 
@@ -25,6 +28,9 @@ NEGLIGIBLE = 1e-3
 
 FINE = 1e-6
 """Share of a quantity below which a difference is none: far above rounding in double precision."""
+
+CHUNK_SECONDS = 0.5
+"""How long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long."""
 
 MANY = 1000
 """Steps of a small loop that ends by a test of its own long before; rounding units that cancelling terms may cost;

@@ -62,6 +62,16 @@ class HieraxWarning(UserWarning):
     """
 
 
+def printable(text: str) -> str:
+    """A text without characters that steer a terminal: those are shown by their numbers.
+
+    Examples:
+        >>> print(printable("red: " + chr(27) + "[31m"))
+        red: <1b>[31m
+    """
+    return "".join(one if one.isprintable() or one in "\n\t" else f"<{ord(one):x}>" for one in text)
+
+
 def warn(text: str, above: int = 1) -> None:
     """Give a `HieraxWarning`; it shows the line that many calls above the one that calls this."""
-    warnings.warn(text, HieraxWarning, stacklevel=above + 2)
+    warnings.warn(printable(text), HieraxWarning, stacklevel=above + 2)

@@ -5,10 +5,11 @@ What is written goes to a new name, is flushed to the disk, and is renamed: a re
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
@@ -17,6 +18,31 @@ filelock = lazy("filelock")
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """What a file of JSON holds."""
+
+
+BYTES_OF_A_PART = 100  # that Python takes for a list, an object or an entry of them
+ALLOWED_BYTES = 100_000_000  # for what is read from a file, beside ten times its length
+
+
+def json_in(text: bytes, **options: Any) -> Any:
+    """What a text of JSON says; ValueError where it is none, or would take far more memory than its own length.
+
+    A name that stands twice in one object is refused. `options`: of `json.loads`.
+    """
+    parts = sum(map(text.count, (b"[", b"{", b",")))
+    if 2 * len(text) + BYTES_OF_A_PART * parts > 10 * len(text) + ALLOWED_BYTES:
+        raise ValueError("it has too many parts for its length")
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -147,6 +147,39 @@ def through(
     return [read(atom) for atom in program.outvars]
 
 
+def degree(function: Callable[..., PyTree], *args: PyTree) -> float:
+    """The largest degree, as polynomials of `args`, of what a function returns; infinite where it is not one.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> degree(lambda x, y: x * (y - 1.0) ** 2, 1.0, 2.0), degree(lambda x: jnp.exp(x), 1.0)
+        (3.0, inf)
+    """
+    closed = jax.make_jaxpr(function)(*args)
+    return max(through(closed, [1.0] * len(closed.jaxpr.invars), lambda value: 0.0, _degrees), default=0.0)
+
+
+def _degrees(equation: jex.JaxprEqn, parts: list[float]) -> list[float]:
+    """Degrees of the results of one primitive."""
+    name, inner = equation.primitive.name, equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    if name in CALLS and isinstance(inner, jex.ClosedJaxpr):
+        return through(inner, parts, lambda value: 0.0, _degrees)
+    power = 2 if name == "square" else equation.params["y"] if name == "integer_pow" else 0
+    if not any(parts):
+        found = 0.0
+    elif name in ALIKE | {"sub", "neg", "convert_element_type"}:
+        found = max(parts)
+    elif name in ("mul", "dot_general"):
+        found = sum(parts)
+    elif power > 0 or (name in ("div", "gather", "dynamic_slice") and not any(parts[1:])):
+        found = parts[0] * max(power, 1)
+    elif name == "select_n" and not parts[0]:
+        found = max(parts[1:])
+    else:
+        found = np.inf
+    return [float(found)] * len(equation.outvars)
+
+
 def _results(equation: jex.JaxprEqn, parts: list[Curvature]) -> list[Curvature]:
     """What is known of the results of one primitive."""
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))

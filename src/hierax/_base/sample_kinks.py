@@ -81,7 +81,7 @@ def _smoothed(function: Function, args: tuple[PyTree, PyTree, PyTree], found: li
 
 def _results(equation: Any, parts: list[_Value], samples: int, found: list[str]) -> list[_Value]:
     """The results of one primitive."""
-    name, inner = equation.primitive.name, _inside(equation)
+    name, inner = equation.primitive.name, inside(equation)
     if inner is not None:
         return through(inner, parts, _Value, functools.partial(_results, samples=samples, found=found))
     of_point, of_sample = any(part.of_point for part in parts), any(part.of_sample for part in parts)
@@ -103,14 +103,14 @@ def _results(equation: Any, parts: list[_Value], samples: int, found: list[str])
     return [_Value(one, of_point, of_sample, positive, by) for one in every]
 
 
-def _inside(equation: Any) -> Any:
+def inside(equation: Any) -> Any:
     """The program of a jitted part, or of a bare maximum such as jax.nn.relu; other rules for derivatives stay."""
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if equation.primitive.name in CALLS:
         return inner
     if equation.primitive.name == "custom_jvp_call" and len(inner.jaxpr.eqns) == 1:
         (only,) = inner.jaxpr.eqns
-        return inner if only.primitive.name == "max" or _inside(only) is not None else None
+        return inner if only.primitive.name == "max" or inside(only) is not None else None
     return None
 
 

@@ -92,11 +92,13 @@ TRUE_FALSE_OR_UNSET = Rule(_or_none(TRUE_OR_FALSE.fits), "needs True, False, or 
 
 
 def one_of(*choices: object) -> Rule:
-    """One of the choices, each of its own type (1 is not True)."""
-    return Rule(
-        lambda value: any(type(value) is type(choice) and value == choice for choice in choices),
-        f"choose one of {', '.join(map(repr, choices))}",
-    )
+    """One of the choices, each of its own type (1 is not True); NumPy's texts are texts."""
+
+    def fits(value: object) -> bool:
+        kind = str if isinstance(value, str) else type(value)
+        return any(kind is type(choice) and value == choice for choice in choices)
+
+    return Rule(fits, f"choose one of {', '.join(map(repr, choices))}")
 
 
 def in_interval(fits: Callable[[float], bool], name: str) -> Rule:

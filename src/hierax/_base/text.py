@@ -32,11 +32,9 @@ def entries(name: str, tree: PyTree) -> list[str]:
         >>> entries("constraints", {"ball": np.zeros(()), "rows": np.zeros(2)})
         ["constraints['ball']", "constraints['rows'][0]", "constraints['rows'][1]"]
     """
-    return [
-        f"{name}{jax.tree_util.keystr(path)}{list(index) if index else ''}"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        for index in np.ndindex(np.shape(leaf))
-    ]
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    places = [(jax.tree_util.keystr(path), index) for path, leaf in leaves for index in np.ndindex(np.shape(leaf))]
+    return [f"{name}{path}{list(index) if index else ''}" for path, index in places]
 
 
 def numbers_of(tree: PyTree) -> np.ndarray:
@@ -66,10 +64,8 @@ def named_point(name: str, tree: PyTree, most: int = 6) -> list[tuple[str, str]]
         >>> named_point("y", {"bias": np.zeros(()), "weights": np.ones(2)})
         [("y['bias']", '0'), ("y['weights']", '[1., 1.]')]
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [
-        (f"{name}{jax.tree_util.keystr(path)}", shown(leaf, most)) for path, leaf in leaves if hasattr(leaf, "dtype")
-    ]
+    arrays = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if hasattr(leaf, "dtype")]
+    return [(f"{name}{jax.tree_util.keystr(path)}", shown(leaf, most)) for path, leaf in arrays]
 
 
 def text_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -164,11 +160,9 @@ def as_json(value: object) -> Json:
 
 def arrays_by_path(tree: PyTree) -> dict[str, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct]:
     """Every array of a tree by its path, for example "layers.0.weight"; that of a tree which is one array is empty."""
-    named = [
-        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
-    ]
+    kinds = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
+    arrays = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if isinstance(leaf, kinds)]
+    named = [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in arrays]
     if len(dict(named)) < len(named):
         raise InputError("two arrays of a variable have the same path: a key holds a dot. Rename it.")
     return dict(named)

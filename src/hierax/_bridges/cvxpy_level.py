@@ -133,9 +133,7 @@ class CvxpyLevel:
         elif isinstance(answer, LowerSolution) and x is not None:
             at, status = x, STATUS[int(answer.status)]
         else:
-            raise InputError(
-                "answer: needs a Solution, or the answer of a lower solver with x, the point at which it was solved."
-            )
+            raise InputError("answer: needs a Solution, or a lower solver's answer and the x at which it was solved.")
         for name, one in self.parameters.items():
             one.value = one.project(np.asarray(at[name], float).reshape(one.shape))
         data, chain, inverse = problem_data(self.cvxpy_problem)
@@ -194,10 +192,8 @@ class CvxpyLevel:
 
     def _checked(self, x_set: PyTree) -> PyTree:
         """Sets for x that stay within what the parameters' attributes promise to CVXPY."""
-        own, given = (sets.bounds(one, self.x0) for one in (self.x_set, x_set))
-        if np.any(np.asarray(given.lower) < np.asarray(own.lower)) or np.any(
-            np.asarray(given.upper) > np.asarray(own.upper)
-        ):
+        own, given = (tuple(map(np.asarray, sets.bounds(one, self.x0))) for one in (self.x_set, x_set))
+        if np.any(given[0] < own[0]) or np.any(given[1] > own[1]):
             raise InputError(
                 "x_set: allows values that the parameters' attributes (nonneg=True, bounds=...) exclude, and with "
                 "which the problem need not be convex. Restrict it, for example to hx.NonNegative()."

@@ -301,10 +301,7 @@ def _limits(name: str, given: Any, size: int, of_what: str) -> tuple[np.ndarray,
     sides = [np.ravel(np.asarray(side, float)) for side in (given.lb, given.ub)]
     for side in sides:
         if side.size not in (1, size):
-            raise InputError(
-                f"{name}: has {side.size} bounds, and there are {size} {of_what}; give one bound for all of them, or "
-                "one for each."
-            )
+            raise InputError(f"{name}: has {side.size} bounds for {size} {of_what}; give one for all, or one for each.")
     low, high = (np.broadcast_to(side, (size,)) for side in sides)
     wrong = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if wrong.size:
@@ -344,9 +341,7 @@ def _pairs(name: str, bounds: object) -> np.ndarray:
 def _from_dictionary(name: str, given: Mapping[str, Any]) -> NonlinearConstraint:
     kind = str(given.get("type", "")).lower()
     if kind not in ("ineq", "eq"):
-        raise InputError(
-            f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0); got {given.get('type')!r}."
-        )
+        raise InputError(f"{name}: needs a type, 'ineq' (fun(x, y) >= 0) or 'eq' (fun(x, y) = 0); got {kind!r}.")
     fun, args = given.get("fun"), given.get("args", ())
     if not callable(fun):
         raise InputError(f"{name}: needs 'fun', a function of (x, y), got {fun!r}.")
@@ -365,10 +360,9 @@ def _linear(name: str, matrix: Any) -> Function:
     dense = np.atleast_2d(matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix, float))
 
     def product(x: Array, y: Array) -> Array:
-        if dense.shape[1] != x.size + y.size:
-            raise InputError(
-                f"{name}: its matrix has {dense.shape[1]} columns; it needs {x.size} for x and then {y.size} for y."
-            )
+        columns, n, m = dense.shape[1], x.size, y.size
+        if columns != n + m:
+            raise InputError(f"{name}: its matrix has {columns} columns; it needs {n} for x and then {m} for y.")
         return jnp.asarray(dense, x.dtype) @ jnp.concatenate([x, y])
 
     return product

@@ -152,11 +152,8 @@ def _curvature_times(call: Call, leaves: Arrays, data: Arrays, tangents: Arrays)
     with torch.enable_grad():
         variables, found = _followed(call, leaves, data)
         slope = torch.autograd.grad(found, variables, allow_unused=True, create_graph=True)
-        terms = [
-            (part * _tensor(tangent)).sum()
-            for part, tangent in zip(slope, tangents, strict=True)
-            if part is not None and part.requires_grad
-        ]
+        pairs = zip(slope, tangents, strict=True)
+        terms = [(part * _tensor(tangent)).sum() for part, tangent in pairs if part is not None and part.requires_grad]
         if not terms:  # linear: nothing left to differentiate
             return [np.zeros_like(np.asarray(leaf)) for leaf in leaves]
         bend = torch.autograd.grad(functools.reduce(lambda a, b: a + b, terms), variables, allow_unused=True)

@@ -33,6 +33,7 @@ from hierax._problem.samples import AbstractSource, Sampler
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
+Options = dict[str, str | bool]
 FUNCTIONS = ("upper", "lower", *CONSTRAINTS)
 
 # -- calls taken apart ------------------------------------------------------------------------------------------------
@@ -46,6 +47,17 @@ class Call(NamedTuple):
     rest: list[PyTree]
     of_problem: int  # how many of the rest are the problem's
     rebuild: Callable[[list[PyTree], list[PyTree]], tuple[PyTree, ...]]
+
+
+class Asked(NamedTuple):
+    """A program that is asked for: what its function is determined by beside the problem, and how it is compiled."""
+
+    name: str
+    function: Function
+    args: tuple[PyTree, ...]
+    static: Hashable
+    donate: bool = False
+    options: Options | None = None
 
 
 class Flat(NamedTuple):
@@ -121,7 +133,6 @@ def _is_number(leaf: object) -> bool:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 MAX_PROGRAMS = 64
-Options = dict[str, str | bool]
 # In one piece: cutting a small program up for several threads takes longer than compiling it (the toy's first call with
 # SALVF: 3.9 instead of 4.6 CPU seconds).
 _SMALL: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": "1"}
@@ -189,19 +200,17 @@ def _forget(identity: tracing.Identity) -> None:
                 del cache[key]
 
 
-def _shapes_of(function: Function, call: Call) -> PyTree:
+def _shapes_of(asked: Asked, call: Call) -> PyTree:
     """The result's shapes, and what in it is no array; known without tracing where the program is."""
     known = _recalled(_programs, call.key)
     if known is not None:
         compiled, other = known
         return eqx.combine(compiled.out_info, other)
-    of_arrays, others = _of_arrays(function, call, None)
+    of_arrays, others = _of_arrays(asked.function, call, None)
     return eqx.combine(jax.eval_shape(of_arrays, call.given, call.rest), others[-1])
 
 
-def _program_of(
-    name: str, function: Function, call: Call, donate: bool, options: Options | None, placement: Placement | None
-) -> tuple[Program, float]:
+def _program_of(asked: Asked, call: Call, placement: Placement | None) -> tuple[Program, float]:
     """The program, and the seconds spent compiling it. What another thread compiles is waited for."""
     known, begin = _recalled(_programs, call.key), time.perf_counter()
     if known is not None:
@@ -211,13 +220,14 @@ def _program_of(
     with one_at_a_time:
         known = _recalled(_programs, call.key)  # None: no other thread has, it failed there, or it was dropped again
         if known is None:
-            _compiled_since[name] = begin
+            _compiled_since[asked.name] = begin
             try:
-                of_arrays, others = _of_arrays(function, call, placement)
-                lowered = jax.jit(of_arrays, donate_argnums=(0,) if donate else ()).lower(call.given, call.rest)
-                known = _compiled(lowered, _usual_options(call) if options is None else options), others[-1]
+                of_arrays, others = _of_arrays(asked.function, call, placement)
+                lowered = jax.jit(of_arrays, donate_argnums=(0,) if asked.donate else ()).lower(call.given, call.rest)
+                options = _usual_options(call) if asked.options is None else asked.options
+                known = _compiled(lowered, options), others[-1]
             finally:
-                _compiled_since.pop(name, None)
+                _compiled_since.pop(asked.name, None)
             _remember(_programs, call.key, known)
     return known, time.perf_counter() - begin
 
@@ -352,45 +362,31 @@ class Bound:
         `function` must be determined by `name` and `static`, the problem and the arguments (no hidden inputs). A call
         that meets a user function at a new signature is started again once that is traced.
         """
-        call, (compiled, other) = self._compiled(
-            name, function, args, static, donate, QUICK if quick else LIGHT if light else None
-        )
+        options = QUICK if quick else LIGHT if light else None
+        call, (compiled, other) = self._with_traces(Asked(name, function, args, static, donate, options), self._program)
         return eqx.combine(compiled(call.given, call.rest), other)
 
     def shapes(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> PyTree:
         """What `run` would return with shapes in the place of arrays; nothing is compiled."""
-        return self._with_traces(lambda call: _shapes_of(function, call), name, args, static, False)[1]
+        return self._with_traces(Asked(name, function, args, static), _shapes_of)[1]
 
-    def ready(self, name: str, function: Function, *args: PyTree, static: Hashable = ()) -> "Ready":
+    def ready(self, name: str, function: Function, *args: PyTree) -> "Ready":
         """The program of `run`, compiled quickly, as a function of arrays shaped like `args`, for many short calls."""
-        call, (compiled, other) = self._compiled(name, function, args, static, donate=False, options=QUICK)
+        call, (compiled, other) = self._with_traces(Asked(name, function, args, (), options=QUICK), self._program)
         return Ready(compiled, call.rest[: call.of_problem], other)
 
-    def _compiled(
-        self,
-        name: str,
-        function: Function,
-        args: tuple[PyTree, ...],
-        static: Hashable,
-        donate: bool,
-        options: Options | None,
-    ) -> tuple[Call, Program]:
-        def attempt(call: Call) -> Program:
-            program, seconds = _program_of(name, function, call, donate, options, self._placement)
-            self.compile_seconds += seconds
-            return program
+    def _program(self, asked: Asked, call: Call) -> Program:
+        program, seconds = _program_of(asked, call, self._placement)
+        self.compile_seconds += seconds
+        return program
 
-        return self._with_traces(attempt, name, args, static, donate)
-
-    def _with_traces(
-        self, attempt: Callable[[Call], Result], name: str, args: tuple[PyTree, ...], static: Hashable, donate: bool
-    ) -> tuple[Call, Result]:
+    def _with_traces(self, asked: Asked, attempt: Callable[[Asked, Call], Result]) -> tuple[Call, Result]:
         """A call and the result of an attempt: with a program that is there, however its problem was traced; else with
         all traces so far, started again until every function is traced wherever it is called.
         """
-        flat, now = flattened(args, self._placement), _precision()
-        own = len(jax.tree.leaves(args[0], is_leaf=_is_number)) if donate else 0
-        kind = (flat.form, name, static, donate, now)  # a program compiled without x64 is another one
+        flat, now = flattened(asked.args, self._placement), _precision()
+        own = len(jax.tree.leaves(asked.args[0], is_leaf=_is_number)) if asked.donate else 0
+        kind = (flat.form, asked.name, asked.static, asked.donate, now)  # a program compiled without x64 is another one
         if now not in self._first_forms:  # functions as the first program meets them, at the shapes of checks
             self._first_forms[now] = self._flattened(tuple(self._known)).form
         form = (self._first_forms[now], *kind)
@@ -400,12 +396,12 @@ class Bound:
                 self._traced(place)
             call = _taken_apart(self._flattened(known), flat, own, kind)
             if _recalled(_programs, call.key) is not None:
-                return call, attempt(call)
+                return call, attempt(asked, call)
         while True:
             places = tuple(self._known)
             call = _taken_apart(self._flattened(places), flat, own, kind)
             try:
-                result = attempt(call)
+                result = attempt(asked, call)
             except MissingTrace as missing:
                 self._traced(missing.place)
             else:

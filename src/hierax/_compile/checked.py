@@ -17,7 +17,7 @@ from hierax._base.errors import HieraxWarning, InputError, warn
 from hierax._base.trees import all_finite, dtype_of, split_variable
 from hierax._compile.bound import FUNCTIONS, Bound
 from hierax._problem import samples, sets
-from hierax._problem.problem import CONSTRAINTS, Problem
+from hierax._problem.problem import CONSTRAINTS, Problem, row_of_nan
 
 
 def check_problem(problem: object) -> None:
@@ -31,7 +31,7 @@ def check_problem(problem: object) -> None:
         wrong = [leaf for leaf in jax.tree.leaves(getattr(problem, name), is_leaf=sets.is_set) if not sets.is_set(leaf)]
         if wrong:
             raise InputError(
-                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree prefix of sets, got {wrong[0]!r}."
+                f"Problem({name}): needs a set (hx.Box, hx.Ball, ...) or a tree of sets, got {wrong[0]!r}."
             )
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
@@ -108,10 +108,8 @@ def _into_set(name: str, convex_set: PyTree, tree: PyTree, many: bool) -> PyTree
     if not np.isfinite(gap):
         raise InputError(f"Problem({name}_set): projecting {name}0 gives a non-finite point; check its numbers.")
     if gap > np.sqrt(float(jnp.finfo(dtype_of(tree)).eps)) * (1 + _farthest(tree)):  # more than rounding
-        warn(
-            f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.",
-            above=6,  # the line that called solve
-        )
+        # Shown at the line that called solve.
+        warn(f"{name}0 lies outside Problem({name}_set), by up to {gap:.3g}; its projection is used.", above=6)
     return landed
 
 
@@ -153,9 +151,10 @@ def finite_values(problem: Problem, x: PyTree, y: PyTree, zeta: PyTree, xi: PyTr
     }
 
 
-def refuse_nonfinite(fine: dict[str, Array]) -> None:
+def refuse_nonfinite(fine: dict[str, Array], problem: Problem) -> None:
     """Raise where `finite_values` of the start (or of some starts: an axis) says no."""
     for name, flags in fine.items():
         if not np.all(np.asarray(flags)):
             where = f"at {np.sum(~np.asarray(flags))} of the starts" if np.ndim(flags) else "at (x0, y0)"
-            raise InputError(f"{name} is not finite {where}; start from a point where every function is finite.")
+            cure = row_of_nan(problem) or "Start from a point where every function is finite."
+            raise InputError(f"{name} is not finite {where}. {cure}")

@@ -142,7 +142,7 @@ class SharedContext:
 
 @functools.lru_cache(maxsize=1)
 def _libraries(modules: int) -> Any:
-    """The BLAS that are loaded, with so many modules: to look for them takes 3 ms."""
+    """The BLAS that are loaded once there are `modules` modules: to look for them takes 3 ms."""
     return threadpoolctl.ThreadpoolController()
 
 
@@ -181,11 +181,11 @@ def cache(folder: str | os.PathLike[str] | None = None) -> Path:
 
             hx.cache()
     """
-    place = default_folder() if folder is None else Path(folder).expanduser()
     try:
+        place = default_folder() if folder is None else Path(folder).expanduser()
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cache({str(place)!r}): the folder cannot be made: {error}") from error
+    except (OSError, TypeError) as error:
+        raise InputError(f"cache({folder!r}): the folder cannot be made: {error}") from error
     jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

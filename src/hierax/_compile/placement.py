@@ -67,9 +67,8 @@ class Placement:
 
     def holds(self, leaf: Array | np.ndarray) -> TypeGuard[Array]:
         """Whether an array lies on the mesh."""
-        return (
-            isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == self.mesh
-        )
+        sharding = getattr(leaf, "sharding", None)
+        return isinstance(sharding, NamedSharding) and sharding.mesh == self.mesh
 
     def put(self, leaf: Array | np.ndarray) -> Array:
         """An array of this process, which all processes have, on the mesh; one that lies there stays where it is."""
@@ -147,10 +146,7 @@ def _spread(placement: Placement, y: PyTree) -> tuple[tuple[tuple[int, ...], Par
             found[leaf.shape] = PartitionSpec(*first, *[None] * (dividing[0] - many), MODEL)
     if not found and count > 1:
         shapes = [leaf.shape[many:] for leaf in jax.tree.leaves(y)]
-        warn(
-            f"mesh: the {count} devices along {MODEL!r} divide no axis of y, whose shapes are {shapes}: y lies on "
-            "every one."
-        )
+        warn(f"mesh: the {count} devices along {MODEL!r} divide no axis of y (shapes {shapes}): each holds all of y.")
     return tuple(found.items())
 
 

@@ -234,12 +234,11 @@ def _without_numbers(jaxpr: jex.Jaxpr) -> tuple[jex.Jaxpr, list[np.ndarray]]:
         variables.append(jex.Var(jax.core.ShapedArray((), number.dtype)))
         return variables[-1]
 
-    equations = [
-        equation.replace(invars=[lifted(v) for v in equation.invars])
-        if equation.primitive.name in NUMERIC
-        else equation
-        for equation in jaxpr.eqns
-    ]
+    def without(equation: jex.JaxprEqn) -> jex.JaxprEqn:
+        numeric = equation.primitive.name in NUMERIC
+        return equation.replace(invars=[lifted(v) for v in equation.invars]) if numeric else equation
+
+    equations = list(map(without, jaxpr.eqns))
     return jaxpr.replace(constvars=[*jaxpr.constvars, *variables], eqns=equations), numbers
 
 

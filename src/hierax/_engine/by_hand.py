@@ -13,6 +13,7 @@ from hierax._engine.programs import Branches, LargeFunctions, Layout, Programs, 
 from hierax._engine.vectors import Follower
 from hierax._lower.active_set import Slopes
 from hierax._lower.blocks import Blocks
+from hierax._lower.linear import Pair
 from hierax._math.lower_level import INACCURATE
 from hierax._problem.problem import Multipliers
 from hierax._problem.sets import Bounds
@@ -54,6 +55,8 @@ class HandMade(Protocol):
 class HandMadeInUnits(LargeFunctions):
     """A problem by hand as the follower asks for it."""
 
+    costly = False
+
     def __init__(self, hand: HandMade, layout: Layout, units: Units) -> None:
         self.layout, self.units = layout, units
         self.hand, self._lower, self._upper = hand, units.lower, units.upper
@@ -83,7 +86,7 @@ class HandMadeInUnits(LargeFunctions):
     def mixed(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
         return self.hand.mixed(*self._raw(x, y, mu)) * self._x * self._per_below[:, None]
 
-    def upper(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def upper(self, x: np.ndarray, y: np.ndarray) -> Pair:
         value, in_x, in_y = self.hand.upper(x * self._x, y * self._y)
         slope = np.concatenate([in_x * self._x, in_y * self._y]) / self._upper.unit
         return np.array([(value - self._upper.origin) / self._upper.unit]), slope[None]
@@ -114,9 +117,7 @@ class VectorsByHand:
         follower: follows y*(x).
     """
 
-    def __init__(
-        self, hand: HandMade, lengths: np.ndarray, x_limits: tuple[np.ndarray, np.ndarray], solved: float
-    ) -> None:
+    def __init__(self, hand: HandMade, lengths: np.ndarray, x_limits: Pair, solved: float) -> None:
         """`lengths` and `x_limits`: of x, in the user's units; `solved`: KKT residual that counts as solved."""
         none, one = np.zeros(hand.rows, bool), Scale(np.ones(()), np.zeros(()))
         parts = slice(2, 2), slice(2, 2), slice(2, 2 + hand.rows), slice(2 + hand.rows, 2 + hand.rows + hand.ny)
@@ -127,6 +128,6 @@ class VectorsByHand:
         functions.solved = solved
         self.follower = Follower(functions, lambda y: y, functions.from_afar)
 
-    def landed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def landed(self, x: np.ndarray, y: np.ndarray) -> Pair:
         """The nearest point of X, and y."""
         return np.clip(x, *self.x_limits), y

@@ -17,16 +17,18 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from hierax._base.errors import InputError
-from hierax._base.jaxprs import Curvature, curvatures, depends_on_arguments
+from hierax._base.jaxprs import Curvature, curvatures, degree, depends_on_arguments
+from hierax._base.kinks import KINKS, Function, can_be_opened, heights, nearest_kink, opened
 from hierax._base.sample_kinks import has_sample_kinks, without_sample_kinks
 from hierax._base.trees import split_variable
 from hierax._compile.bound import Bound
 from hierax._compile.configuration import doubled, doubled_on_host, float64, is_double, on_host
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.linear import ROUNDING as ROUNDING
-from hierax._math.lower_level import Layout, LowerSolution, blocks_at, layout_of
+from hierax._lower.linear import OutOfTime, Stop
+from hierax._math.lower_level import EQUAL, Layout, LowerSolution, blocks_at, layout_of, unraveled
 from hierax._problem import sets
-from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows
+from hierax._problem.problem import CONSTRAINTS, Multipliers, Problem, Rows, nothing
 from hierax._problem.samples import Finite, FiniteFiles, Sampler, Stream, is_spread_over_processes
 
 FEW = 3  # looks, starts, patterns or tries, where one should do or each is costly
@@ -67,6 +69,8 @@ class Float64Problem:
         zeta: what stands for the upper expectation.
         xi: what stands for the lower expectation.
         bound: the compiled side of the problem.
+        tops: the kinks of G at (x, y), where they became unknowns (`hierax._base.kinks`): y is a pair then.
+        stop: where it says so, `OutOfTime` is raised instead of another call of a program.
     """
 
     x: PyTree
@@ -77,27 +81,38 @@ class Float64Problem:
     xi: Expectation
     bound: Bound = dataclasses.field(repr=False)
     _data: Data = dataclasses.field(repr=False)
+    tops: Callable[[PyTree, PyTree], Array] | None = None
+    stop: Stop = lambda: False
     _known: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @staticmethod
     def of(
-        problem: Problem, x: PyTree, y: PyTree, samples: int, seed: int, bound: Bound | None = None
+        problem: Problem,
+        x: PyTree,
+        y: PyTree,
+        samples: int,
+        seed: int,
+        bound: Bound | None = None,
+        open_kinks: bool = False,
     ) -> "Float64Problem":
         """The setting of a problem at a point; `samples` fresh ones stand for an expectation that is not known.
 
         `bound` is the problem as it was made ready for a run at variables like x and y: where everything is float64
-        already it is used, so that nothing is traced twice; else the setting makes its own.
+        already it is used, so that nothing is traced twice; else the setting makes its own. `open_kinks`: whether kinks
+        of G may become unknowns, so that y is a pair.
         """
         refuse(problem, samples, seed)
         problem, _ = smooth_in_samples(problem, x, y)
         with float64():
             (x, x_rest), (y, y_rest) = split_variable("x", x), split_variable("y", y)
             if bound is None or not is_double(x, y, bound.problem):
-                sources = problem.zeta, problem.xi
-                zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in sources)
-                bound = Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
-            above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
+                bound = _bound(problem, x_rest, y_rest)
             x, y = doubled_on_host((x, y))
+            tops = _tops(bound, x, y) if open_kinks and problem.xi is None else None
+            if tops is not None:
+                problem, y, y_rest = _opened(problem), (y, doubled_on_host(tops(x, y))), (y_rest, None)
+                bound = _bound(problem, x_rest, y_rest)
+            above, below = (_batch(problem, bound, name, seed, samples) for name in ("zeta", "xi"))
             # The key of a program holds all traces of its problem: if they grew on the way, it would compile twice.
             for name in CONSTRAINTS:
                 bound.trace(name, (x, y))
@@ -106,7 +121,7 @@ class Float64Problem:
                 if expectation.fresh:
                     part = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), _grouped(rows))
                     bound.trace(name, (x, y, part))
-        return Float64Problem(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]))
+        return Float64Problem(x, y, x_rest, y_rest, above[0], below[0], bound, Data(above[1], below[1]), tops)
 
     @property
     def sampled(self) -> bool:
@@ -123,15 +138,14 @@ class Float64Problem:
     @property
     def numbers(self) -> int:
         """How many numbers the functions go through: the data, and the arrays that they close over."""
-        arrays = {
-            id(leaf): leaf for leaf in jax.tree.leaves((self._data, self.bound.problem)) if eqx.is_array_like(leaf)
-        }
-        return sum(np.size(array) for array in arrays.values())
+        arrays = filter(eqx.is_array_like, jax.tree.leaves((self._data, self.bound.problem)))
+        return sum(np.size(array) for array in {id(one): one for one in arrays}.values())
 
     def at(self, x: PyTree, y: PyTree) -> "Float64Problem":
         """The same problem, data and programs at another point."""
         with float64():
             x, y = (doubled_on_host(split_variable(name, tree)[0]) for name, tree in (("x", x), ("y", y)))
+            y = y if self.tops is None else (y, doubled_on_host(self.tops(x, y)))
         return dataclasses.replace(self, x=x, y=y)
 
     def on_samples(self, **batches: PyTree) -> "Float64Problem":
@@ -141,6 +155,7 @@ class Float64Problem:
 
     def run(self, name: str, program: Program, *args: PyTree, static: Hashable = (), **speed: bool) -> PyTree:
         """`program(problem, data, *args)`, compiled, in float64; the result's arrays are NumPy's (see `Bound.run`)."""
+        _look_at_the_clock(self.stop)
         with float64():
             return on_host(self.bound.run(name, program, self._data, *args, static=static, **speed))
 
@@ -149,10 +164,12 @@ class Float64Problem:
 
         `fixed`: what stands before them in every call.
         """
+        _look_at_the_clock(self.stop)
         with float64():
             compiled = self.bound.ready(name, program, self._data, *fixed, *args).given(self._data, *fixed)
 
         def call(*args: PyTree) -> PyTree:
+            _look_at_the_clock(self.stop)
             with float64():
                 result = compiled(*args)
             return np.asarray(result) if isinstance(result, jax.Array) else on_host(result)  # spares 6 of 50 us
@@ -174,40 +191,31 @@ class Float64Problem:
 
         Nothing is known of the noise then: it may be zero, or rare.
         """
+        fresh = {name: of for name, of in (("zeta", "upper"), ("xi", "lower")) if getattr(self, name).fresh}
 
         def program(problem: Problem, data: Data, x: PyTree, y: PyTree) -> dict[str, PyTree]:
-            functions = {"zeta": problem.upper, "xi": problem.lower}
-            return {
-                name: jax.value_and_grad(functions[name], (0, 1))(x, y, getattr(data, name))
-                for name in functions
-                if getattr(self, name).fresh
-            }
+            gradients = {name: jax.value_and_grad(getattr(problem, of), (0, 1)) for name, of in fresh.items()}
+            return {name: gradient(x, y, getattr(data, name)) for name, gradient in gradients.items()}
 
-        if not self.sampled:
-            return ()
-        seen = self.run_on_groups("variation", program, self.x, self.y)
-        functions = {"zeta": self.bound.problem.upper, "xi": self.bound.problem.lower}
-        same = [name for name in functions if name in seen and all(map(_is_rounding, jax.tree.leaves(seen[name])))]
+        def uses(name: str) -> bool:
+            function = functools.partial(getattr(self.bound.problem, fresh[name]), self.x, self.y)
+            return depends_on_arguments(function, getattr(self._data, name))
+
+        seen = self.run_on_groups("variation", program, self.x, self.y) if fresh else {}
+        same = [name for name in fresh if all(map(_is_rounding, jax.tree.leaves(seen[name])))]
         with float64():
-            return tuple(
-                name
-                for name in same
-                if depends_on_arguments(functools.partial(functions[name], self.x, self.y), getattr(self._data, name))
-            )
+            return tuple(filter(uses, same))
 
-    def solve_lower(
-        self, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows | None = None
-    ) -> LowerSolution:
-        """The lower level at x on all of xi, from y and multipliers (None: from zero)."""
+    def solve_lower(self, solver: AbstractLowerSolver, x: PyTree, y: PyTree) -> LowerSolution:
+        """The lower level at x on all of xi, from y and multipliers of zero."""
 
         def program(
             problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, multipliers: Rows
         ) -> LowerSolution:
             return solver.solve(problem, x, y, data.xi, multipliers)
 
-        if multipliers is None:
-            multipliers = Rows(*jax.tree.map(lambda row: np.zeros(row.shape), self.shapes()[:2]))
-        return self.run("reference", program, solver, x, y, multipliers)
+        zero = Rows(*jax.tree.map(lambda row: np.zeros(row.shape), self.shapes()[:2]))
+        return self.run("reference", program, solver, x, y, zero)
 
     def shapes(self) -> Multipliers:
         """Shapes and dtypes of what the functions of constraints return."""
@@ -228,7 +236,34 @@ class Float64Problem:
 
     def whole(self, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
         """Arrays put back into the variables that the caller stated."""
-        return eqx.combine(x, self.x_rest), eqx.combine(y, self.y_rest)
+        y = eqx.combine(y, self.y_rest)
+        return eqx.combine(x, self.x_rest), y if self.tops is None else y[0]
+
+
+def _look_at_the_clock(stop: Stop) -> None:
+    if stop():
+        raise OutOfTime
+
+
+def kink_near(setting: Float64Problem) -> tuple[float, str]:
+    """How far the setting's point is from the nearest kink of its programs, and which primitive makes it."""
+    problem, (zeta, xi) = setting.bound.problem, setting._data
+
+    def functions(x: PyTree, y: PyTree) -> PyTree:
+        return (
+            problem.upper(x, y, zeta),
+            problem.lower(x, y, xi),
+            problem.rows(x, y),
+            problem.upper_constraints(x, y),
+        )
+
+    with float64():
+        return nearest_kink(functions, setting.x, setting.y)
+
+
+def own_rows(setting: Float64Problem, rows: PyTree) -> PyTree:
+    """Of numbers of the constraints those of the caller's own."""
+    return rows if setting.tops is None else rows.get("own")
 
 
 def smooth_in_samples(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, list[str]]:
@@ -253,6 +288,69 @@ def proved_curvatures(setting: Float64Problem) -> list[Curvature]:
         leaves = jax.tree.leaves(jax.eval_shape(rows, setting.x, setting.y))
         found = curvatures(rows, setting.x, setting.y)
     return [one for one, leaf in zip(found, leaves, strict=True) for _ in range(leaf.size)]
+
+
+def _bound(problem: Problem, x_rest: PyTree, y_rest: PyTree) -> Bound:
+    """The problem ready to compile, in double precision."""
+    zeta, xi = (one if isinstance(one, FiniteFiles) else doubled(one) for one in (problem.zeta, problem.xi))
+    return Bound(dataclasses.replace(problem, zeta=zeta, xi=xi), x_rest, y_rest, mixed=True)
+
+
+def _tops(bound: Bound, x: PyTree, y: PyTree) -> Function | None:
+    """The kinks of G at a point, as a function of it; None where there are none that can be opened."""
+    bound.trace("lower", (x, y, None))
+    problem = bound.problem
+
+    def lower(x: PyTree, y: PyTree) -> PyTree:
+        return problem.lower(x, y, None)
+
+    text = str(jax.make_jaxpr(lower)(x, y))
+    if "stop_gradient" in text or not any(name in text for name in KINKS):
+        return None
+    boxes = [sets.bounds(part, tree) for part, tree in ((problem.x_set, x), (problem.y_set, y))]
+    low, high = ([unraveled(tree, box[i]) for tree, box in zip((x, y), boxes, strict=True)] for i in (0, 1))
+    return functools.partial(heights, lower) if can_be_opened(lower, x, y, tuple(low), tuple(high)) else None
+
+
+def _opened(problem: Problem) -> Problem:
+    """The problem whose y is a pair: the stated y, and unknowns in the place of the kinks of G."""
+
+    def rows(x: PyTree, y: PyTree) -> PyTree:
+        seen = opened(lambda x, y: problem.lower(x, y, None), x, *y)
+        kinks = [piece - top for piece, top in zip(seen.pieces, seen.tops, strict=True)]
+        own = {} if problem.constraints is nothing else {"own": problem.constraints(x, y[0])}
+        return own | {"pieces of kinks": kinks}
+
+    def of_stated(function: Function) -> Function:
+        return nothing if function is nothing else lambda x, y: function(x, y[0])
+
+    return dataclasses.replace(
+        problem,
+        upper=lambda x, y, zeta: problem.upper(x, y[0], zeta),
+        lower=lambda x, y, xi: opened(lambda x, y: problem.lower(x, y, xi), x, *y).value,
+        constraints=rows,
+        equalities=of_stated(problem.equalities),
+        upper_constraints=of_stated(problem.upper_constraints),
+        y_set=(problem.y_set, sets.Free()),
+    )
+
+
+def convex_below(setting: Float64Problem, x: PyTree, convex_here: Callable[[], bool]) -> bool:
+    """Whether the programs of G and the rows prove that L = G + mu.rows, mu >= 0, is convex in y at x.
+
+    By the rules of convex programming, or as polynomials of second degree that are `convex_here`, at one y.
+    """
+    problem, blocks = setting.bound.problem, setting.layout().shapes
+
+    def functions(y: PyTree) -> PyTree:
+        return problem.lower(x, y, setting._data.xi), blocks_at(problem, x, y)
+
+    with float64():
+        if setting.once("degree below", lambda: degree(functions, setting.y)) <= 2:
+            return convex_here()
+        lower, *rows = curvatures(functions, setting.y)
+    equal = [flag for flag, block in zip(EQUAL, blocks, strict=True) for _ in jax.tree.leaves(block)]
+    return lower.is_convex and all(r.is_affine if e else r.is_convex for r, e in zip(rows, equal, strict=True))
 
 
 def upper_faces(x_set: PyTree, x: PyTree) -> sets.Faces:
@@ -318,7 +416,7 @@ def _batch(problem: Problem, bound: Bound, name: str, seed: int, samples: int) -
 
 
 def _rows_of_files(name: str, files: FiniteFiles, seed: int, samples: int) -> tuple[Expectation, PyTree]:
-    """All rows of files where they are no more than the samples, else so many different ones."""
+    """All rows of files where they are no more than `samples`, else that many different ones."""
     if files.size <= samples:
         text, count = f"{name}: all {files.size} rows", files.size
     else:

@@ -14,15 +14,13 @@ from hierax._base.constants import FINE, MANY, NEGLIGIBLE
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import Programs, Scale, Units, Values, unraveled
 from hierax._lower.exact import RUN_OFF
+from hierax._lower.linear import Pair
 from hierax._problem.problem import Multipliers
 
 WIDE = float(np.sqrt(RUN_OFF))
 """A box this many times wider than its entry is large is not its length; or its square, no box."""
 INCONSISTENT, BISECTIONS = 30.0, 8  # lengths this many times too long are looked for again, in this many steps
 LOOKED_AT = 20  # long lengths of y over which G is looked at: each takes a few gradients
-
-Most = tuple[np.ndarray, np.ndarray]
-"""Upper bounds of the lengths of x and of y."""
 
 
 class Lengths(NamedTuple):
@@ -32,9 +30,7 @@ class Lengths(NamedTuple):
     assumed: np.ndarray
 
 
-def lengths_of(
-    v: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray
-) -> Lengths:
+def lengths_of(v: np.ndarray, bounds: Pair, intrinsic: np.ndarray, groups: np.ndarray, most: np.ndarray) -> Lengths:
     """The lengths of a vector's entries.
 
     Half the width of its box, or `most` (infinite: unknown), but at most WIDE times the size of the entry (or what
@@ -68,18 +64,11 @@ def intrinsic_lengths(values: np.ndarray, slopes: np.ndarray, v: np.ndarray | No
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(values)[:, None] / (np.abs(slopes) * shared)
     told = np.isfinite(distances) & (distances > 0)
-    return _medians(distances, told)
+    medians = np.ma.median(np.ma.array(distances, mask=~told), axis=0)  # type: ignore[no-untyped-call]
+    return medians.filled(0.0)
 
 
-def _medians(numbers: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """The median of every column over the entries that count; zero where none does."""
-    counts, every = counted.sum(axis=0), np.arange(numbers.shape[1])
-    ordered = np.sort(np.where(counted, numbers, np.inf), axis=0)
-    middle = [ordered[part.clip(min=0) // 2, every] for part in (counts - 1, counts)]
-    return np.where(counts > 0, np.mean(middle, axis=0), 0.0)
-
-
-def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Most | None = None) -> tuple[Lengths, Lengths]:
+def lengths_at(programs: Programs, x: np.ndarray, y: np.ndarray, most: Pair | None = None) -> tuple[Lengths, Lengths]:
     """Lengths of x and y at a point in the user's units.
 
     `most`: upper bounds of those of x and y where the sets give none; None: no such bounds. Where matrices do not fit,
@@ -107,17 +96,15 @@ class _Seen:
     def _intrinsic(self, slopes: Values) -> np.ndarray:
         values, layout = self._values, self._programs.layout
         own, above = ~layout.face, slice(layout.own_above)  # bounds have widths, which say more
-        return intrinsic_lengths(
-            np.concatenate([values.above[above], values.rows[own], values.stationarity]),
-            np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)]),
-            np.concatenate([self._x, self._y]),
-        )
+        here = np.concatenate([values.above[above], values.rows[own], values.stationarity])
+        there = np.concatenate([slopes.above[above], slopes.rows[own], _own_curvature(slopes.stationarity)])
+        return intrinsic_lengths(here, there, np.concatenate([self._x, self._y]))
 
     def lengths_of_x(self) -> np.ndarray:
         """What other functions say of x."""
         return self._lasting(lambda slopes: self._intrinsic(slopes)[: self._x.size], of_x=True)
 
-    def lengths_of_y(self, of_x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lengths_of_y(self, of_x: np.ndarray) -> Pair:
         """Lengths of y, and upper bounds of them, where x moves by its lengths."""
         nx = self._x.size
 
@@ -214,7 +201,7 @@ def _own_curvature(slopes: np.ndarray) -> np.ndarray:
     return found
 
 
-def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndarray, np.ndarray]]) -> Units:
+def units_at(programs: Programs, lengths: np.ndarray, points: list[Pair]) -> Units:
     """Units from given lengths of (x, y); those of values come from points in the user's units.
 
     Where matrices do not fit, typical second derivatives of G, and gradients of rows, are of order one in them.
@@ -234,12 +221,10 @@ def units_at(programs: Programs, lengths: np.ndarray, points: list[tuple[np.ndar
         lower = np.array([_lower_size(s, of_y) for _, s in tables])
         below = _row_sizes([(v.rows[own], s.rows[own]) for v, s in tables], lengths, layout.nx)
         above = _row_sizes([(v.above, s.above) for v, s in tables], lengths, 0)[: layout.own_above]
-    equal, trees = layout.equal[own], programs.raw.rows
-    return units._replace(
-        upper=Scale(_typical(upper), np.asarray(first)),
-        lower=Scale(_typical(lower), np.asarray(second)),
-        rows=Multipliers(*map(unraveled, trees, (below[~equal], below[equal], above))),
-    )
+    equal = layout.equal[own]
+    scales = Scale(_typical(upper), np.asarray(first)), Scale(_typical(lower), np.asarray(second))
+    of_rows = Multipliers(*map(unraveled, programs.raw.rows, (below[~equal], below[equal], above)))
+    return units._replace(upper=scales[0], lower=scales[1], rows=of_rows)
 
 
 def _norms(slopes: np.ndarray) -> np.ndarray:
@@ -259,7 +244,7 @@ def _typical(sizes: np.ndarray) -> np.ndarray:
     return np.asarray(np.quantile(told, 0.25) if told.size else 1.0)
 
 
-def _row_sizes(tables: list[tuple[np.ndarray, np.ndarray]], lengths: np.ndarray, nx: int) -> np.ndarray:
+def _row_sizes(tables: list[Pair], lengths: np.ndarray, nx: int) -> np.ndarray:
     """What every row changes over the lengths of all but the first nx entries, or else of these, or else its value."""
     of_y = np.array([_norms(slopes[:, nx:] * lengths[nx:]) for _, slopes in tables])
     of_x = np.array([_norms(slopes[:, :nx] * lengths[:nx]) for _, slopes in tables])

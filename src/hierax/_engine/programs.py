@@ -8,6 +8,7 @@ largest (`large`) from sparse matrices or from products with second derivatives;
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
-from hierax._base.constants import FINE, LITTLE_DATA, LOWER_STARTS, NEGLIGIBLE
+from hierax._base.constants import CHUNK_SECONDS, FINE, LITTLE_DATA, LOWER_STARTS, MANY, NEGLIGIBLE, SHOWN_TOLERANCE
+from hierax._base.text import numbers_of
 from hierax._base.trees import size
-from hierax._engine.columns import BINS, TANGENTS, Places
+from hierax._engine.columns import BINS, TANGENTS, Along, Places
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, HostProgram, upper_faces
 from hierax._lower import active_set
 from hierax._lower.active_set import Level, Slopes, centre
@@ -41,8 +43,10 @@ SIDE_BY_SIDE_NUMBERS = 20_000
 """Numbers of data up to which many starts of a lower level of half the size of a table run as one batch. All of them
 take as many steps as the slowest: with 131,072 numbers one call took 44 s, and one start after another 2 s."""
 FEASIBLE = FINE  # violation, in units of the rows, up to which a solution of the lower level counts as feasible
-DIFFERENT_VALUES = 1e-4  # difference, in units of f, from which local solutions of the lower level count as different
+DIFFERENT_VALUES = SHOWN_TOLERANCE  # in units of f: from this difference on, solutions of the lower level differ
 CLOSE = NEGLIGIBLE  # in units: points nearer than this are one, and a residual below it is near a solution
+
+raveled = numbers_of  # the tree as one vector, without compiling anything
 
 Jacobian = Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 """`jax.jacfwd`, or what does the same."""
@@ -150,7 +154,7 @@ class Branches(NamedTuple):
     def read(layout: Layout, line: np.ndarray) -> "Branches":
         """One of the lines that the program `branches` returns."""
         sizes = layout.ny, layout.rows, 1, 1, layout.nx, layout.ny
-        y, mu, status, value, along_x, gradient, rows = np.split(line, np.cumsum(sizes))
+        y, mu, status, value, along_x, gradient, rows, _ = np.split(line, np.cumsum((*sizes, layout.rows)))
         return Branches.one(layout, y, mu, Slopes(float(value[0]), along_x, gradient, rows), int(status[0]))
 
     @staticmethod
@@ -187,6 +191,15 @@ class Branches(NamedTuple):
         if places.size > 1:  # NumPy takes a second to compare a single long row with none
             places = places[np.unique(np.round(self.y[places] / FEASIBLE), axis=0, return_index=True)[1]]
         return [Point(x, self.y[i], self.mu[i]) for i in places]
+
+    def places(self) -> list[list[int]]:
+        """The solved branches, those at one place together."""
+        found: list[list[int]] = []
+        for i in map(int, np.flatnonzero(self.status == SOLVED)):
+            near = (place for place in found if np.max(np.abs(self.y[i] - self.y[place[0]]), initial=0.0) <= NEGLIGIBLE)
+            home = next(near, None)
+            found.append([i]) if home is None else home.append(i)
+        return found
 
     def different_values(self) -> int:
         """How many different values the solved branches have."""
@@ -373,16 +386,25 @@ def in_blocks(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda at: _pushed(function, at, jnp.eye(at.size, dtype=at.dtype)).T
 
 
-def branches(starts: int, traced: Traced, x: Array, points: Array, mu: Array) -> Array:
-    """One line per start of the lower level: point, multipliers, status, and what `Traced.slopes` returns there.
+def branches(starts: int, traced: Traced, x: Array, points: Array, mu: Array, until: Array, loops: Array) -> Array:
+    """One line per start of the lower level: point, multipliers, status, what `Traced.slopes` returns there, and the
+    numbers of its loop, which goes on from those in `loops` (begins, where these are zero) to the Newton step `until`.
 
     With `starts` > 1 Newton steps take negative curvature into account.
     """
     level = continued_outside(traced.level(x, lower_level.raveled(traced.trees.y, x.dtype)), traced.problem.y_set)
-    ends = Exact(starts=starts).from_each(level, jax.vmap(traced.nearest)(points), mu)
-    landed = jax.vmap(traced.nearest)(ends.v)
-    there = jax.vmap(lambda y, mu: traced.slopes(x, y, mu))(landed, ends.mu)
-    return jnp.concatenate([landed, ends.mu, ends.status[:, None].astype(x.dtype), there], axis=1)
+
+    def one(point: Array, mu: Array, loop: Array) -> Array:
+        start = traced.nearest(point)
+        beginning = begun(start, mu)
+        numbers = jnp.where(loop.any(), loop, lower_level.raveled(beginning, x.dtype))
+        state = jax.tree.map(lambda a, b: a.astype(b.dtype), unraveled(beginning, numbers), beginning)
+        state = Exact(starts=starts).went_on(level, state, start, until)
+        landed, after = traced.nearest(state.v), lower_level.raveled(state, x.dtype)
+        there = traced.slopes(x, landed, state.mu)
+        return jnp.concatenate([landed, state.mu, state.status[None].astype(x.dtype), there, after])
+
+    return jax.vmap(one)(points, mu, loops)
 
 
 def begin(traced: Traced, y: Array, mu: Array) -> State:
@@ -493,11 +515,6 @@ def layout_in(setting: Float64Problem) -> Layout:
     return Layout(nx, ny, rows.equal, rows.face, own_above, above, parts)
 
 
-def raveled(tree: PyTree) -> np.ndarray:
-    """The tree as one vector, without compiling anything."""
-    return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree))])
-
-
 # -- functions in units -----------------------------------------------------------------------------------------------
 
 
@@ -511,15 +528,20 @@ class Functions:
         formed: matrices so far, which say how later ones are formed; whoever sets it to zero makes that forgotten.
     """
 
-    solved = active_set.SOLVED
+    solved = active_set.SOLVED_RESIDUAL
     """KKT residual that counts as solved."""
+
+    costly = True
+    """Whether matrices cost more than slopes."""
 
     def __init__(self, programs: Programs, units: Units) -> None:
         self.programs, self.units, self.layout = programs, units, programs.layout
         self._compiled: dict[str, HostProgram] = {}
         self._last: tuple[bytes, np.ndarray] | None = None  # the point and the lines of the last table
         self._places = programs.setting.once("places of entries", Places)
+        self._along: Along = lambda *at: self.call(f"along {len(at[-1])}", Traced.along, *at)
         self.formed = 0
+        self._piece = 1  # Newton steps of the lower level's loops at once: the more the quicker they are
 
     def call(self, name: str, program: Callable[..., PyTree], *args: PyTree) -> PyTree:
         """A program of `Traced` by its name, compiled at its first call."""
@@ -541,9 +563,6 @@ class Functions:
         """Values and Jacobians, from the table of all derivatives."""
         lines = self.lines(np.concatenate([x, y, mu]))
         return self.layout.cut(lines[:, 0]), self.layout.cut(lines[:, 1:])
-
-    def _along(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return self.call(f"along {len(directions)}", Traced.along, x, y, mu, directions)
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         """All functions."""
@@ -595,13 +614,28 @@ class Functions:
 
         Where the starts are solved one after another, levels that look `convex` have a program that is quicker.
         """
-        lanes, found = self.programs.lanes, []
+        lanes, found, layout = self.programs.lanes, [], self.layout
         name, starts = ("branches of a convex level", 1) if convex and lanes == 1 else ("branches", LOWER_STARTS)
+        like = np.zeros(layout.ny), np.zeros(layout.rows)
+        numbers = self.programs.setting.once("numbers of a loop", lambda: size(jax.eval_shape(begun, *like)))
         for first in range(0, len(points), lanes):
             turns = first + np.arange(lanes) % min(lanes, len(points) - first)
-            lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns])
-            found += [Branches.read(self.layout, line) for line in lines[: len(points) - first]]
+            loops, until, status = np.zeros((lanes, numbers)), 0, np.full(lanes, RUNNING)
+            while (status == RUNNING).any():  # in pieces that are short, so that the clock is looked at
+                until += self._piece
+                begin = time.perf_counter() - self.programs.setting.bound.compile_seconds
+                step = np.asarray(until, np.int32)
+                lines = self.call(name, functools.partial(branches, starts), x, points[turns], mu[turns], step, loops)
+                loops, status = lines[:, -numbers:], lines[:, layout.ny + layout.rows]
+                seconds = time.perf_counter() - self.programs.setting.bound.compile_seconds - begin
+                self._piece = max(1, self._piece // 2) if seconds > CHUNK_SECONDS else min(2 * self._piece, MANY)
+            found += [Branches.read(layout, line) for line in lines[: len(points) - first]]
         return Branches.joined(found)
+
+    def level(self, x: np.ndarray, landed: Callable[[np.ndarray], np.ndarray]) -> Level:
+        """The lower level at x, for the solvers on the host; `landed`: the nearest point of Y."""
+        slopes, matrices = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
+        return Level(self.layout.equal, slopes, matrices, landed, self.solved, self.costly)
 
     def from_afar(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray, convex: bool = True) -> Iterator[Branches]:
         """The lower level from anywhere, by solvers that arrive more often than a follower: the last one is the end."""
@@ -610,6 +644,8 @@ class Functions:
 
 class FunctionsByTable(Functions):
     """Those of a small problem, from the table of all derivatives."""
+
+    costly = False
 
     def values(self, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> Values:
         return self.at(x, y, mu)[0]
@@ -666,10 +702,8 @@ class LargeFunctions(Functions):
         """By an interior point method where matrices are sparse, else (and where that fails) by the loop of `Exact`."""
         del convex
         if isinstance(self.matrices(x, y, mu), Matrices):
-            parts = functools.partial(self.slopes, x), functools.partial(self.matrices, x)
-            level = Level(self.layout.equal, *parts, lambda y: y, solved=self.solved)
-            try:
-                found = centre(level, y, np.ones_like(mu), SAME)  # there the active rows are clear
+            try:  # there the active rows are clear
+                found = centre(self.level(x, lambda y: y), y, np.ones_like(mu), SAME)
             except RuntimeError:  # a singular system
                 found = None
             if found is not None:

@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierax._base.constants import LOWER_STARTS
+from hierax._base.constants import LOWER_STARTS, MANY
 from hierax._engine.float64_problem import FEW, ROUNDING
 from hierax._engine.programs import BY_TABLE, CLOSE, FEASIBLE, Branches, Functions, Programs, Units, Values, raveled
 from hierax._engine.programs import Point as Point
-from hierax._engine.segments import FLAT, not_convex
+from hierax._engine.segments import FLAT, SEGMENTS, not_convex
 from hierax._lower.active_set import Found, Level, Tracker, centre
 from hierax._lower.linear import SMALL_ORDER, KKTSystem, Matrices, OutOfTime, SecondDerivatives, Stop, System, stiffness
+from hierax._lower.sliding import slid
 from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import SOLVED
 from hierax._math.scatter import Cube, scattered, unit_cube
@@ -146,13 +147,7 @@ class Follower:
         return centre(self._level(x), y, mu, t)
 
     def _level(self, x: np.ndarray) -> Level:
-        return Level(
-            self.layout.equal,
-            functools.partial(self.functions.slopes, x),
-            functools.partial(self.functions.matrices, x),
-            self._landed,
-            solved=self.functions.solved,
-        )
+        return self.functions.level(x, self._landed)
 
     def unique(self, found: Found) -> bool:
         """Whether y* is the only solution nearby: it answers to a push in a bounded way."""
@@ -310,6 +305,11 @@ class VectorProblem(InUnits):
         """Points that cover Y."""
         return self.cover_y(self._centre[1], unit_cube(self.layout.ny, LOWER_STARTS - 1, self._seed))
 
+    def meet(self, y: np.ndarray) -> None:
+        """From now on the lower level, which is not convex, is solved from y as well."""
+        self.bent = "not convex: it has a solution that its other starts did not lead to"
+        self.lower_starts = np.concatenate([y[None], self.lower_starts])[:LOWER_STARTS]
+
     @functools.cached_property
     def bent(self) -> str | None:
         """Why the lower level is not convex, as far as a few points show; None where it looks convex."""
@@ -325,6 +325,11 @@ class VectorProblem(InUnits):
         for x in others if small else others[:FEW]:
             found = found or bent_below(self, x, looks[: 2 * FEW if small else 1])
         return found
+
+    @property
+    def looks(self) -> int:
+        """At how many points its convexity was looked at."""
+        return SEGMENTS if self.programs.large else LOWER_STARTS if self._moderate else FEW
 
     @property
     def _moderate(self) -> bool:
@@ -370,9 +375,11 @@ class VectorProblem(InUnits):
         follower = self.follower
         if follower is not None:
             found = follower.solve(x, y, multipliers)
+            if found is not None and not follower.unique(found):
+                found = _lower_solution(self, x, found) or found
             if found is not None and follower.unique(found) and self._convex_at(found):
                 return Branches.one(self.layout, found.y, found.mu, found.slopes, SOLVED)
-        scanned = [] if mu is not None else self._scanned(x, y)
+        scanned = [] if mu is not None else _scanned(self, x, y)
         several = [] if self.starts_below == 1 else [*scanned, self.lower_starts]
         points = np.concatenate([y[None], *several])[: self.starts_below]
         every = np.zeros((len(points), self.layout.rows))
@@ -392,23 +399,6 @@ class VectorProblem(InUnits):
         if isinstance(matrices, Matrices) and not matrices.convex(0.5 * FLAT):
             self.bent = "not convex: the lower level has a negative curvature at a solution"
         return self.bent is None
-
-    def _scanned(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
-        if self.bent is None or not scan_points(self.layout.ny):
-            return []
-        none, beyond = np.zeros(self.layout.rows), self.layout.beyond
-        allowed = max(float(np.max(beyond(self.values(x, y, none).rows), initial=0.0)), FEASIBLE)
-
-        def value(there: np.ndarray) -> float:
-            values = self.values(x, there, none)
-            fine = np.max(beyond(values.rows), initial=0.0) <= allowed and np.isfinite(values.lower)
-            return float(values.lower) if fine else np.inf
-
-        cover = np.min(self.lower_starts, axis=0), np.max(self.lower_starts, axis=0)
-        low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(self.y_limits, cover, strict=True))
-        found = lowest_on_lines(value, y, low, high, scan_points(self.layout.ny))
-        return [] if np.array_equal(found, y) else [found[None]]
 
     def followed(self, x: np.ndarray, points: np.ndarray, mu: np.ndarray) -> Branches:
         """The lower level at x from each of the points and multipliers: by the follower, or else by what arrives."""
@@ -437,26 +427,23 @@ class VectorProblem(InUnits):
         of_rows = np.max([np.count_nonzero(slope.rows, axis=1) for slope in slopes], axis=0)
         of_above = np.max([np.count_nonzero(slope.above, axis=1) for slope in slopes], axis=0)
         live = ~layout.face | (of_rows > 0)
-        return Structure(
-            live=live,
-            curved=live & ~(layout.face & (of_rows == 1) & ~layout.equal),
-            above=(of_above > 1) | (above < layout.own_above),
-        )
+        curved = live & ~(layout.face & (of_rows == 1) & ~layout.equal)
+        return Structure(live, curved, (of_above > 1) | (above < layout.own_above))
 
 
 def bent_below(vectors: VectorProblem, x: np.ndarray, looks: np.ndarray) -> str | None:
     """Why the lower level at x is not convex, as far as some points of Y show; None where nothing was found."""
-    nx, none = vectors.layout.nx, np.zeros(vectors.layout.rows)
-    tables = [vectors.at(x, y, none) for y in looks]
-    for _, slopes in tables:
-        hessian = slopes.stationarity[:, nx:]
-        if not np.isfinite(hessian).all() or Matrices(hessian[:0], hessian).convex(0.5 * FLAT):
+    none = np.zeros(vectors.layout.rows)
+    for y in looks:
+        matrices = vectors.functions.matrices(x, y, none)
+        if not isinstance(matrices, Matrices) or not matrices.finite or matrices.convex(0.5 * FLAT):
             continue
-        curvatures = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
+        curvatures = np.linalg.eigvalsh(0.5 * (matrices.hessian + matrices.hessian.T))
         if curvatures[0] < -FLAT * max(np.abs(curvatures).max(), 1.0):
             return f"not convex: the lower objective has a negative curvature ({curvatures[0]:.2g} in units)"
     own = ~vectors.layout.face
-    for (first, y), (second, z) in itertools.pairwise(zip((values.rows for values, _ in tables), looks, strict=True)):
+    rows = [(vectors.values(x, y, none).rows, y) for y in looks if own.any()]
+    for (first, y), (second, z) in itertools.pairwise(rows):
         middle = vectors.values(x, 0.5 * (y + z), none).rows
         excess = middle - 0.5 * (first + second)
         size = FLAT * (1 + np.abs(first) + np.abs(second))
@@ -687,8 +674,53 @@ class Linearised:
         there = self.vectors.functions.slopes(self.point.x, self.point.y, np.zeros_like(self.point.mu))
         slopes = np.tile(np.concatenate([there.along_x, there.gradient]), (len(kept), 1))
         slopes[:, : self.point.x.size] -= branches.slope[kept]
-        return dataclasses.replace(
-            self,
-            values=self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]])),
-            slopes=self.slopes._replace(above=np.concatenate([self.slopes.above, slopes])),
-        )
+        values = self.values._replace(above=np.concatenate([self.values.above, value - branches.value[kept]]))
+        steep = self.slopes._replace(above=np.concatenate([self.slopes.above, slopes]))
+        return dataclasses.replace(self, values=values, slopes=steep)
+
+
+def _lower_solution(vectors: VectorProblem, x: np.ndarray, found: Found) -> Found | None:
+    """The solution that is lower by so little that no residual told it from the one found; None: there is none."""
+    y = moved_down(vectors, x, found.y, found.mu)
+    if y is found.y:
+        return None
+    rows = vectors.functions.slopes(x, y, found.mu).rows
+    return vectors.newton.held(x, y, found.mu, vectors.layout.equal | (found.mu > 0) | (rows > -FEASIBLE))
+
+
+def moved_down(vectors: VectorProblem, x: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """Where G is lower than at y, by more than rounding and less than residuals tell, and no row worse; else y."""
+    by_hand = vectors.programs.hand is not None or vectors.programs.large
+    matrices = None if by_hand else vectors.functions.matrices(x, y, mu)
+    if not isinstance(matrices, Matrices):
+        return y
+    here = vectors.functions.slopes(x, y, np.zeros(mu.size))
+    by_x = np.abs(vectors.functions.mixed(x, y, mu)[: y.size]).sum(axis=1)
+    unsure = FEW * FEASIBLE * float(np.max(by_x, initial=0.0))  # x may be off by so much
+    move = slid(matrices, here.gradient, unsure, here.rows, mu, vectors.layout.equal)
+    if not move.any():
+        return y
+    moved = vectors.landed(x, y + move)[1]
+    there = vectors.functions.slopes(x, moved, np.zeros(mu.size))
+    worse, before = (np.max(vectors.layout.beyond(at.rows), initial=0.0) for at in (there, here))
+    size = abs(here.value) + abs(float(vectors.units.lower.origin) / vectors.lower_unit)
+    lower = here.value - there.value > MANY * np.finfo(float).eps * size
+    return moved if lower and worse <= before + ROUNDING else y
+
+
+def _scanned(vectors: VectorProblem, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Another point to solve a lower level from that is not convex: the best on lines through Y, from y on."""
+    if vectors.bent is None or not scan_points(vectors.layout.ny):
+        return []
+    none, beyond = np.zeros(vectors.layout.rows), vectors.layout.beyond
+    allowed = max(float(np.max(beyond(vectors.values(x, y, none).rows), initial=0.0)), FEASIBLE)
+
+    def value(there: np.ndarray) -> float:
+        values = vectors.values(x, there, none)
+        fine = np.max(beyond(values.rows), initial=0.0) <= allowed and np.isfinite(values.lower)
+        return float(values.lower) if fine else np.inf
+
+    cover = np.min(vectors.lower_starts, axis=0), np.max(vectors.lower_starts, axis=0)
+    low, high = (np.where(np.isfinite(end), end, far) for end, far in zip(vectors.y_limits, cover, strict=True))
+    found = lowest_on_lines(value, y, low, high, scan_points(vectors.layout.ny))
+    return [] if np.array_equal(found, y) else [found[None]]

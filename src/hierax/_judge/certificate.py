@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from jaxtyping import PyTree
 
+from hierax._base.constants import NEGLIGIBLE
 from hierax._base.errors import InputError
 from hierax._base.settings import is_number
 from hierax._base.text import notebook_table, numbers_of, shown, text_table
@@ -22,7 +23,6 @@ from hierax._judge.sampling import Estimates
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, MEANING, SOLVED, UNBOUNDED, LowerSolution
 from hierax._problem.problem import Multipliers
 
-STEEP = 1e3  # multipliers of the lower level beyond this, in units, stand for none
 TESTS = ("violation", "gap", "stationarity")
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -68,6 +68,7 @@ class Certificate:
         distance_se: standard error of y*(x).
         kkt_residual: of y with the given multipliers (else the reference's), in units; 1e-8 is solved.
         kkt_residual_se: what sampling alone puts into it.
+        slide: lengths that y can move while G falls, by however little: y is no solution then, whatever its gap.
         steepest: the largest multiplier of the lower level, in units; beyond 1e3 there may be none.
         not_convex: why v(x) is only the best of several solves; None: nothing spoke against convexity.
         hypergradient: gradient of F(x, y*(x)), a tree like x; with upper constraints, of their Lagrangian.
@@ -120,6 +121,7 @@ class Certificate:
     distance_se: float | None = None
     kkt_residual: float | None = None
     kkt_residual_se: float | None = None
+    slide: float = 0.0
     steepest: float = 0.0
     not_convex: str | None = None
     hypergradient: PyTree = None
@@ -169,7 +171,7 @@ class Certificate:
     @property
     def degenerate(self) -> bool:
         """Whether the lower level has no multipliers, or too large ones: its KKT system confirms nothing then."""
-        return self.steepest > STEEP
+        return self.steepest > 1 / NEGLIGIBLE
 
     def gain(self, tol: float) -> float:
         """What F can fall over a length of x, with kinks as wide as the tolerance; NaN: not known.
@@ -189,7 +191,7 @@ class Certificate:
 
     def better(self, tol: float) -> Look | None:
         """The point that the descent test found to be lower, within the radius that the tolerance asks for."""
-        allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # samples tilt F by so much
+        allowed = tol * self.upper_scale + SURE * (self.gain_se or 0.0)  # the second term: what samples may tilt F by
         looks = [] if self.around is None else self.around.looks
         near = [look for look in looks if look.step <= max(tol**0.5, STEPS[-1])]
         lower = [look for look in near if -look.change > allowed * max(look.step, STEPS[-1]) + self.rounding]
@@ -273,6 +275,10 @@ def _objections(at: Certificate, tol: float | None, limits: dict[str, float | No
         found += _below(at, gap)
     if stationarity < math.inf:
         found += _above(at, stationarity)
+    if "kink" in at.notes:  # what derivatives say is open; values still refute
+        by_slopes = [one for one in found if "KKT residual" in one.text or "not stationary" in one.text]
+        found = [one._replace(sure=False) if one in by_slopes else one for one in found]
+        found.append(Objection(f"{at.notes['kink']}.", False))
     return found
 
 
@@ -305,6 +311,8 @@ def _below(at: Certificate, tol: float) -> list[Objection]:
     what = "not optimal below" if own > 0 else "better than optimal below, so infeasible"
     text = f"{what}: |G(x, y) - v(x)| = {abs(own):.3g} exceeds {most:.3g}, what G changes over {tol:g} lengths"
     found += _weighed(at, text, abs(own), at.lower_gap_se, most)
+    text = f"not optimal below: y can move by {at.slide:.2g} lengths while G falls, although by very little"
+    found += _weighed(at, text, at.slide, None, tol)
     text = f"not optimal below: another solution of the lower level is better by {at.branch_gap:.3g}"
     return found + _weighed(at, text, at.branch_gap, at.lower_gap_se, at.gap_range.at_tie(tol))
 
@@ -322,9 +330,22 @@ def _above(at: Certificate, tol: float) -> list[Objection]:
         found = _weighed(at, text, gain, at.gain_se, tol * (at.upper_scale + at.rounding))
     if better is not None:
         found.append(_lower(at, better))
+    found += [] if at.around is None or at.samples else _on_both_sides(at, at.around)
     if at.around is not None and not at.around.complete:
         found.append(Objection("the time was up before the descent test was complete.", False))
     return found
+
+
+def _on_both_sides(at: Certificate, around: Around) -> list[Objection]:
+    """That F falls on both sides of x along some line, however slowly: x is no minimum where that is seen closer by."""
+    for changes in around.both_sides:
+        low = [change < -KINK * at.rounding for change in changes]
+        if low[0] and max(changes) <= at.rounding:
+            text = f"F is lower on both sides of x along a line, by {-changes[0]:.2g} at {STEPS[0]:g} lengths"
+            if low[1]:
+                return [Objection(f"not a minimum above: {text} and by {-changes[1]:.2g} at {STEPS[1]:g}.", True)]
+            return [Objection(f"{text}; closer by the change is below what lower solves can tell.", False)]
+    return []
 
 
 def _lower(at: Certificate, look: Look) -> Objection:
@@ -336,7 +357,7 @@ def _lower(at: Certificate, look: Look) -> Objection:
 
 def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objection]:
     """What replications object to, which solve both levels anew: y is the answer to x up to what `y_se` says."""
-    most, found, better = tol * seen.scale, [], at.better(tol)
+    found, better = [], at.better(tol)
     if at.branch_gap > at.gap_range.at_tie(tol) + 2 * SURE * (at.lower_gap_se or 0.0):
         text = f"not optimal below: another solution of the lower level is better by {at.branch_gap:.3g}."
         found.append(Objection(text, True))
@@ -348,8 +369,7 @@ def _of_replications(at: Certificate, seen: Estimates, tol: float) -> list[Objec
         text = f"as good as {seen.samples} samples allow: {seen.said}"
         if seen.violation > tol:
             text += f", upper constraints violated by at most {seen.violation:.2g} of their size"
-        wanted = seen.samples * seen.times(tol)
-        found.append(Objection(f"{text}; about {wanted:.2g} samples would tell whether {most:.2g} is kept.", False))
+        found.append(Objection(f"{text}{seen.needed(tol)}.", False))
     return found
 
 

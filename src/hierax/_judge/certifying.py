@@ -5,6 +5,7 @@ with that reference. What the numbers mean, equation by equation: docs/guides/ce
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.flatten_util
@@ -15,9 +16,10 @@ from hierax._base.constants import FRESH_SAMPLES
 from hierax._base.errors import InputError
 from hierax._base.interrupt import interruptible
 from hierax._base.text import numbers_of
+from hierax._compile.checked import refused
 from hierax._compile.configuration import in_own_configuration, one_blas_thread, refuse_to_be_traced
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import Data, Float64Problem, standard_error
+from hierax._engine.float64_problem import Data, Float64Problem, kink_near, own_rows, standard_error
 from hierax._engine.programs import FEASIBLE, raveled, unraveled
 from hierax._engine.vectors import MAX_SYSTEMS, Linearised
 from hierax._judge.certificate import Certificate
@@ -98,18 +100,32 @@ def certify(
     ):
         if given is not None and not isinstance(given, kind):
             raise InputError(f"{name}={given!r}: needs {needs}, or None.")
-    setting = Float64Problem.of(problem, x, y, samples, seed)
-    for name, tree in (("x", setting.x), ("y", setting.y)):
-        if not np.isfinite(numbers_of(tree)).all():
-            raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
-    with interruptible() as interrupt:
+    try:
+        setting = Float64Problem.of(problem, x, y, samples, seed, open_kinks=True)
+        for name, tree in (("x", setting.x), ("y", setting.y)):
+            if not np.isfinite(numbers_of(tree)).all():
+                raise InputError(f"{name}: has entries that are not finite; there is nothing to judge at such a point.")
+        with interruptible() as interrupt:
 
-        def stop() -> bool:
-            return interrupt.asked
+            def stop() -> bool:
+                return interrupt.asked
 
-        why = is_trained(setting, seed) if lower is None else None
-        training = None if why is None else Retraining.before(setting, seed, stop, why)
-        return certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training)
+            why = is_trained(setting, seed) if lower is None else None
+            training = None if why is None else Retraining.before(setting, seed, stop, why)
+            return as_stated(setting, certificate_in(setting, lower, multipliers, state, seed, stop, lengths, training))
+    except (TypeError, ValueError) as error:
+        objection = None if isinstance(error, InputError) else refused(problem, x, y)
+        raise (error if objection is None else InputError(f"x and y do not fit the problem: {objection}")) from None
+
+
+def as_stated(setting: Float64Problem, found: Certificate) -> Certificate:
+    """A certificate whose y, lengths and multipliers are those of the problem as it was stated."""
+    if setting.tops is None or found.reference.multipliers is None:
+        return found
+    rows, (of_x, of_y) = found.reference.multipliers, found.lengths
+    own = rows._replace(inequalities=own_rows(setting, rows.inequalities))
+    reference = found.reference._replace(y=setting.whole(setting.x, found.reference.y)[1], multipliers=own)
+    return dataclasses.replace(found, lengths=(of_x, of_y[0]), reference=reference)
 
 
 def certificate_in(
@@ -122,15 +138,22 @@ def certificate_in(
     lengths: tuple[PyTree, PyTree] | None = None,
     training: Retraining | None = None,
     hand: HandMade | None = None,
+    known: Sequence[np.ndarray] = (),
 ) -> Certificate:
     """The certificate of the setting's point: `certify` for whoever judges many points of one problem.
 
     Where `stop` says so, tests that are left are not made, and the verdict says which. `training` is how the lower
-    level is trained where it is not solved; `hand` is the same problem by hand.
+    level is trained where it is not solved; `hand` is the same problem by hand; `known` are vectors y that a search
+    has met: the lower level is solved from them as well.
     """
-    given = None if multipliers is None else _fitting(setting, multipliers)
-    most = None if lengths is None else _fitting_lengths(setting, lengths)
+    stated = setting.tops is None  # else there are more rows and entries than the user knows of
+    given = None if multipliers is None or not stated else _fitting(setting, multipliers)
+    most = None if lengths is None or not stated else _fitting_lengths(setting, lengths)
     notes: Notes = {}
+    away, kink = (np.inf, "") if hand is not None or training is not None else kink_near(setting)
+    if away <= FEASIBLE:
+        side = "derivatives there are those of one side; write it as rows with a further entry of y, or avoid it"
+        notes["kink"] = f"the point is at a kink of the problem's functions ({kink}, {away:.1g} away): {side}"
     if state is None and training is None:
         notes["stationarity"] = "belongs to a run: sol.certificate, or certify(..., state=sol.state)"
     if training is not None:
@@ -138,13 +161,13 @@ def certificate_in(
     else:
         with one_blas_thread:
             numbers = {} if state is None else of_psi(setting, lower or Exact(), state, notes)
-            numbers |= _inspected(Inspection(setting, seed, stop, most, hand), lower, given, notes)
+            numbers |= _inspected(Inspection(setting, seed, stop, most, hand, known), lower, given, notes)
     x, y = setting.whole(setting.x, setting.y)
     found = numbers.pop("reference")
     return Certificate(
         x=x,
         y=y,
-        reference=found._replace(y=setting.whole(setting.x, found.y)[1]),
+        reference=found if not stated else found._replace(y=setting.whole(setting.x, found.y)[1]),
         data=f"{setting.zeta.text}; {setting.xi.text}",
         samples=setting.fresh_samples,
         unvarying=setting.unvarying(),
@@ -155,12 +178,13 @@ def certificate_in(
 
 def _inspected(look: Inspection, lower: AbstractLowerSolver | None, given: Multipliers | None, notes: Notes) -> Numbers:
     """Everything about a point whose lower level is solved."""
-    setting, at, bent = look.setting, look.reference(lower), look.vectors.bent
+    setting, at = look.setting, look.reference(lower)
+    bent = look.vectors.bent
     found = look.lower_solution(at.best, at.status)
     numbers = {"reference": found} | look.feasibility(row_names(found)) | look.units(notes)
-    if bent is not None or at.branches.different_values() > 1:
-        why = bent or "not convex: it has several local solutions"
-        numbers["not_convex"] = f"{why}: v(x) is the best of {len(at.branches.status)} solves"
+    numbers["not_convex"] = why = look.why_not_convex(at.branches)
+    if why is None and look.doubt == np.inf and lower is None:
+        notes["convexity"] = f"that the lower level is convex was seen at {look.vectors.looks} points, not proved"
     if at.branches.best() is None or at.status in (INFEASIBLE, UNBOUNDED):
         missing = ("lower_gap", "distance", "kkt_residual", "hypergradient_norm")
         notes |= dict.fromkeys(missing, "there is no reference solution")
@@ -230,7 +254,10 @@ def _above(look: Inspection, reference: Reference, notes: Notes) -> Numbers:
     return {
         "gains": tuple((kink, _stated(kink, one, scale) * unit) for kink, one in gains),
         "upper_scale": scale * unit,
-        "around": around._replace(looks=[look._replace(change=look.change * unit) for look in around.looks]),
+        "around": around._replace(
+            looks=[look._replace(change=look.change * unit) for look in around.looks],
+            both_sides=[[change * unit for change in changes] for changes in around.both_sides],
+        ),
         "rounding": (NOISE * size + smallest.nu[moved] @ np.abs(values[moved])) * unit,
         "margin": float(np.min(at.margins, initial=np.inf)),
         "radius": float(np.min(at.radii, initial=np.inf)),
@@ -279,11 +306,9 @@ def _gradient(look: Inspection, at: Linearised, found: Gain) -> Numbers:
     if np.isfinite(steepest) and steepest > 0:  # ||x - Proj_X(x - t gradient)|| / t, t moves entries by a little
         t, (inside, _) = STEPS[-1] / steepest, look.programs.landed(look.x, look.y)
         left = np.linalg.norm(inside - look.programs.landed(inside - t * total, look.y)[0]) / t
-    return {
-        "hypergradient": unraveled(look.setting.x, total),
-        "hypergradient_norm": float(left),
-        "hypergradient_scale": float(np.linalg.norm(direct) + np.linalg.norm(total - direct)),
-    }
+    scale = float(np.linalg.norm(direct) + np.linalg.norm(total - direct))
+    numbers = {"hypergradient_norm": float(left), "hypergradient_scale": scale}
+    return {"hypergradient": unraveled(look.setting.x, total), **numbers}
 
 
 def _scale(at: Linearised, size: float, gains: list[tuple[float, Gain]], around: Around) -> float:
@@ -370,11 +395,8 @@ def _sampling_errors(
         return {}, None
     groups = setting.run_on_groups("groups", program, setting.x, setting.y, found, active)
     upper, point, slope, push = (standard_error(part) for part in groups)
-    numbers = {
-        "upper_se": float(upper),
-        "hypergradient_norm_se": float(np.linalg.norm(slope)),
-        "gain_se": float(np.sum(slope * look.vectors.x_unit)),
-    }
+    numbers = {"upper_se": float(upper), "hypergradient_norm_se": float(np.linalg.norm(slope))}
+    numbers["gain_se"] = float(np.sum(slope * look.vectors.x_unit))
     if not setting.xi.fresh:
         return numbers, None
     tilt, residual = point / look.vectors.y_unit, push * look.vectors.y_unit / look.vectors.lower_unit

@@ -22,7 +22,7 @@ from hierax._engine import segments
 from hierax._engine.float64_problem import FEW, Data, Float64Problem, refuse
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.segments import FLAT, Finding, Findings
-from hierax._judge.measuring import SAME, listed
+from hierax._judge.measuring import SAME_POINT, listed
 from hierax._lower.base import AbstractLowerSolver
 from hierax._lower.exact import Exact
 from hierax._math.hypergradient import System, fits, kkt_system
@@ -39,7 +39,7 @@ def check(
     x0: PyTree,
     y0: PyTree,
     *,
-    points: int = 32,
+    points: int = segments.SEGMENTS,
     lower: AbstractLowerSolver | None = None,
     samples: int = FRESH_SAMPLES,
     seed: int = 0,
@@ -185,8 +185,8 @@ def at_the_solution(setting: Float64Problem, found: LowerSolution | None) -> lis
     if system is None:
         return [Finding(name, None, "not computed: too large") for name in names]
     rows = np.array(row_names(found))
-    near = system.equal | (system.slack < SAME)
-    weak = near & ~system.equal & (system.force < SAME)
+    near = system.equal | (system.slack < SAME_POINT)
+    weak = near & ~system.equal & (system.force < SAME_POINT)
     kink = f"{listed(rows[weak])} active at y*(x0) with multiplier zero: y*(x) has a kink there"
     return [
         _unique(names[0], system, near & ~weak),
@@ -210,7 +210,7 @@ def _licq(name: str, gradients: np.ndarray, rows: np.ndarray) -> Finding:
         return Finding(name, True, "no row is active at y*(x0)")
     left, singular, _ = np.linalg.svd(gradients)
     independent = len(singular) == len(rows) and bool(singular[-1] > FLAT)
-    dependent = f"the gradients of {listed(rows[np.abs(left[:, -1]) > SAME])} are dependent at y*(x0)"
+    dependent = f"the gradients of {listed(rows[np.abs(left[:, -1]) > SAME_POINT])} are dependent at y*(x0)"
     return _told(name, independent, f"{len(rows)} active rows at y*(x0), independent", dependent)
 
 

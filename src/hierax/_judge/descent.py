@@ -14,12 +14,12 @@ from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.programs import FEASIBLE
 from hierax._engine.vectors import MAX_DENSE, Linearised, Point, Uppers, VectorProblem
 from hierax._judge.gain import total_slopes
-from hierax._judge.measuring import FEW_ENTRIES, FLAT, NOISE, STEPS
-from hierax._lower.linear import OutOfTime, Stop
+from hierax._judge.measuring import FEW_ENTRIES, NOISE, STEPS
+from hierax._lower.linear import SAME, OutOfTime, Stop
 from hierax._math.lower_level import SOLVED
 
 EVERY_ENTRY = 10_000  # entries of y up to which few entries of x are moved one by one
-ITERATIONS = 10  # of Newton's method, or of Lanczos'
+LANCZOS_STEPS = 10
 
 
 class Look(NamedTuple):
@@ -43,18 +43,21 @@ class Around(NamedTuple):
         looks: every point.
         slope: the largest change of F per length of x that was seen close by.
         curvature: the largest second difference, per squared length.
+        both_sides: the change of F on the side where it is larger, at each of `STEPS`; one line per direction.
         complete: whether the time was enough for all directions.
     """
 
     looks: list[Look]
     slope: float
     curvature: float
+    both_sides: list[list[float]]
     complete: bool
 
 
 def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, stop: Stop) -> Around:
     """Solve the lower level on both sides of x along several directions; `towards` is the most promising."""
     base, looks, slope, curvature, complete = _Base(at, nu), list[Look | None](), 0.0, 0.0, True
+    both_sides = list[list[float]]()
     try:
         looks += [base.compared(0.0, found) for found in base.other_solutions()]
         for direction in _directions(base, towards, seed, stop):
@@ -63,11 +66,13 @@ def look_around(at: Linearised, nu: np.ndarray, towards: np.ndarray, seed: int, 
             sides = [[base.look(direction, side * step, False) for step in STEPS] for side in (1.0, -1.0)]
             signed = [] if base.surface is None else [side * step for side in (1.0, -1.0) for step in STEPS]
             looks += [*sides[0], *sides[1], *(base.look(direction, step, True) for step in signed)]
+            pairs = [[np.inf if one is None else one.change for one in pair] for pair in zip(*sides, strict=True)]
+            both_sides.append([max(pair) for pair in pairs])
             steep, bent = _steep_and_bent(sides, at.point.x)
             slope, curvature = max(slope, steep), max(curvature, bent)
     except OutOfTime:
         complete = False
-    return Around([look for look in looks if look is not None], slope, curvature, complete)
+    return Around([look for look in looks if look is not None], slope, curvature, both_sides, complete)
 
 
 def _steep_and_bent(sides: list[list[Look | None]], x: np.ndarray) -> tuple[float, float]:
@@ -135,7 +140,7 @@ class _Base:
         slopes = self._slopes if active.size else None
         if slopes is None or not np.isfinite(slopes.above[active]).all():
             return None
-        return active, np.linalg.pinv(slopes.above[active], rcond=FLAT)
+        return active, np.linalg.pinv(slopes.above[active], rcond=SAME)
 
     def tangent(self, direction: np.ndarray) -> np.ndarray:
         """What bounds, active upper constraints and faces of X leave of a direction."""
@@ -147,7 +152,7 @@ class _Base:
         active = np.flatnonzero(at.values.above[: self.vectors.layout.above] >= -FEASIBLE)
         rows = np.where(free, np.concatenate([slopes.above[active], slopes.equal]), 0.0)
         rows = rows[np.isfinite(rows).all(axis=1)]
-        return direction - np.linalg.pinv(rows, rcond=FLAT) @ (rows @ direction)
+        return direction - np.linalg.pinv(rows, rcond=SAME) @ (rows @ direction)
 
     def _merit(self, point: Point) -> float:
         """F plus twice what violations of active upper constraints are worth; infinite where another is violated."""
@@ -195,7 +200,7 @@ class _Base:
         """
         vector, least, x = self.tangent(first), 0.0, self.point.x
         basis = products = np.zeros((0, x.size))
-        while len(basis) < ITERATIONS and np.linalg.norm(vector) > least:
+        while len(basis) < LANCZOS_STEPS and np.linalg.norm(vector) > least:
             vector = vector / np.linalg.norm(vector)
             step = STEPS[1] * vector / np.max(np.abs(vector))
             up, down = (None, None) if stop() else (self.gradient(x + step), self.gradient(x - step))

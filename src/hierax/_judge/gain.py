@@ -28,18 +28,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hierax._base.constants import MANY
 from hierax._base.imports import lazy
 from hierax._engine.float64_problem import ROUNDING
 from hierax._engine.vectors import MAX_DENSE, STIFF, Linearised, Uppers, through
 from hierax._judge.measuring import KINK
-from hierax._lower.linear import KKTSystem, Matrices
+from hierax._lower.linear import KKTSystem, Matrices, Pair
 from hierax._math.hypergradient import MOST as MAX_ORDER
 
 scipy_optimize = lazy("scipy.optimize")
 
-Pair = tuple[np.ndarray, np.ndarray]
-
 MAX_WEAK = 7  # rows whose choices are all tried
+MAX_NODES = 5000  # of the mixed-integer program for more of them: seconds at 50 rows
 
 
 class Gain(NamedTuple):
@@ -109,7 +109,7 @@ def _gain_of_large(at: Linearised, tol: float, weak: np.ndarray) -> Gain:
     smooth = _smooth_gain(at, tol, total_slopes(at, at.active))
     if np.isnan(smooth.uphill):
         return smooth
-    if isinstance(at.matrices, Matrices) and at.mixed is not None and weak.any():
+    if isinstance(at.matrices, Matrices) and at.mixed is not None and 0 < weak.sum() <= MAX_WEAK:
         by_sides = _gain_by_sides(at, tol, weak)
         if by_sides is not None:
             return by_sides
@@ -201,11 +201,13 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
     The weakly active rows have the values a + b dx - c m with multipliers m, everything else eliminated: m >= 0,
     a + b dx - c m <= 0, one of them zero. Functions of the upper level change by start + slope dx - pull m.
 
-    None where there are too many choices, y* without these rows is not unique, or they depend on each other or on
-    active ones.
+    Of more than a few rows one mixed-integer linear program finds the best choice. What it needs is a bound of m, and
+    there is one: m'(a + b dx) = m'c m, so |m| <= |a + b dx| / lambda_min(c).
+
+    None where y* without these rows is not unique, they depend on each other or on active ones, or nothing is decided.
     """
     nx, system = at.vectors.layout.nx, at.regular_system(at.active & ~weak)
-    if weak.sum() > MAX_WEAK or system is None:
+    if system is None or weak.sum() > MAX_DENSE:
         return None
     of_x, of_y = np.split(at.row_slopes(weak), [nx], axis=1)
     pushed, _ = system.solve(of_y.T.copy(), np.zeros((len(weak), len(of_y))))
@@ -233,7 +235,52 @@ def _gain_by_sides(at: Linearised, tol: float, weak: np.ndarray) -> Gain | None:
         equal = own[end:], -at_zero[end:]
         return _least(at, held, own[0], (rows, np.concatenate(room)), equal, _reach(at), float(at_zero[0]))
 
-    return _best_choice(at, weak, on_side)
+    if weak.sum() <= MAX_WEAK:
+        return _best_choice(at, weak, on_side)
+    rows = np.concatenate([slope[1:end], -pull[1:end]], axis=1), _room(at, held) - start[1:end]
+    equal = np.concatenate([slope[end:], -pull[end:]], axis=1), -start[end:]
+    choice = _chosen_at_once(a, b, c, np.concatenate([slope[0], -pull[0]]), rows, equal, _reach(at))
+    if choice is None:
+        return None
+    active = at.active & ~weak
+    active[weak] = choice
+    found = on_side(active)
+    return found and found._replace(active=active)
+
+
+def _chosen_at_once(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, slope: np.ndarray, rows: Pair, equal: Pair, limits: Pair
+) -> np.ndarray | None:
+    """Which multipliers m may be positive where slope.(dx, m) is least; None where it is not decided.
+
+    Unknowns are dx, m and z in {0, 1}: 0 <= m <= longest z and -deepest (1 - z) <= a + b dx - c m <= 0.
+    """
+    (nx, k), least = (b.shape[1], a.size), float(np.linalg.eigvalsh(0.5 * (c + c.T))[0])
+    size = np.linalg.norm(np.abs(a) + np.abs(b) @ np.maximum(*np.abs(limits)))
+    if not least * MANY > np.linalg.norm(c, 2):
+        return None
+    longest = size / least
+    deepest = np.abs(a) + np.abs(b).sum(axis=1) + np.linalg.norm(c, axis=1) * longest
+    one, no_x, no_z = np.eye(k), np.zeros((k, nx)), np.zeros((k, k))
+    slack = np.concatenate([b, -c, no_z], axis=1)
+    shut = np.concatenate([no_x, no_z, -np.diag(deepest)], axis=1)
+    held = scipy_optimize.LinearConstraint(slack + shut, -a - deepest)
+    every = [held, scipy_optimize.LinearConstraint(slack, ub=-a)]
+    every.append(scipy_optimize.LinearConstraint(np.concatenate([no_x, one, -longest * one], axis=1), ub=0.0))
+    for (matrix, side), low in ((rows, -np.inf), (equal, equal[1])):
+        if len(matrix):
+            wide = np.concatenate([matrix, np.zeros((len(matrix), k))], axis=1)
+            every.append(scipy_optimize.LinearConstraint(wide, low, side))
+    ends = zip(limits, (0.0, longest), (0.0, 1.0), strict=True)
+    low, high = (np.concatenate([side, np.full(k, m), np.full(k, z)]) for side, m, z in ends)
+    found = scipy_optimize.milp(
+        np.concatenate([slope, np.zeros(k)]),
+        constraints=every,
+        bounds=scipy_optimize.Bounds(low, high),
+        integrality=np.repeat([0, 1], [nx + k, k]),
+        options={"node_limit": MAX_NODES, "mip_rel_gap": 0.0},
+    )
+    return None if found.status != 0 else found.x[nx + k :] > 0.5
 
 
 def _with_multipliers(at: Linearised, tol: float, active: np.ndarray, left: np.ndarray, longest: float) -> Gain | None:

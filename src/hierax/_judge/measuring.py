@@ -11,27 +11,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
+from hierax._base.constants import LITTLE, LOWER_STARTS
+from hierax._base.constants import SHOWN_TOLERANCE as SHOWN_TOLERANCE
 from hierax._base.text import entries
 from hierax._engine.by_hand import HandMade
-from hierax._engine.float64_problem import ROUNDING, Float64Problem
-from hierax._engine.lengths import Most, lengths_at, units_at
+from hierax._engine.float64_problem import FEW, ROUNDING, Float64Problem
+from hierax._engine.lengths import lengths_at, units_at
 from hierax._engine.programs import DIFFERENT_VALUES, FEASIBLE, Branches, Programs, Values, raveled, unraveled
-from hierax._engine.vectors import Point, VectorProblem
+from hierax._engine.settling import settled
+from hierax._engine.vectors import Point, VectorProblem, moved_down
 from hierax._lower.base import AbstractLowerSolver
-from hierax._lower.linear import Matrices, Stop
+from hierax._lower.linear import SAME, Matrices, Pair, Stop
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED, LowerSolution, in_blocks
+from hierax._math.scatter import chance_of_more, most_left, unit_cube
 from hierax._problem.problem import Multipliers, Rows
 
-SHOWN_TOLERANCE = 1e-4  # of the verdict that `print` shows: that of `Auto`
-SAME = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
+SAME_POINT = 1e-5  # lengths, and shares of a range, within which a point cannot be told from another one
 STEPS = (0.1, 0.01, 0.001)  # lengths by which a point is moved to see what changes
 DEFAULT_TOLERANCE = STEPS[-1]  # of a verdict that is asked for without one: what the shortest step shows
 FEW_ENTRIES = 6  # entries of x up to which each of them is moved by itself
 SURE = 2.0  # standard errors by which a sampled number must miss or meet a tolerance to be called so
 KINK = 3.0  # tolerances within which a kink of y*(x), a tie or an upper constraint counts as being at the point
 NOISE = 1e-7  # differences, in units, that solves of the lower level cannot tell from none
-FLAT = 1e-12  # shares below this are rounding: of singular values, and of what G is computed from
-KINKS = (SAME, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
+KINKS = (SAME_POINT, SHOWN_TOLERANCE, DEFAULT_TOLERANCE, STEPS[1], KINK * STEPS[1])
 """Lengths of x within which rows of the lower level that change sides count as weakly active: usual tolerances."""
 
 Numbers = dict[str, PyTree]
@@ -50,7 +52,7 @@ class GapRange(NamedTuple):
     rounding: float = 0.0
 
     def within(self, tol: float) -> float:
-        """What it changes when y moves by so many lengths."""
+        """What it changes when y moves by `tol` lengths."""
         return tol * self.first + tol**2 * self.second + self.rounding
 
     def at_tie(self, tol: float) -> float:
@@ -84,10 +86,16 @@ class Inspection:
     """A setting's point in units."""
 
     def __init__(
-        self, setting: Float64Problem, seed: int, stop: Stop, most: Most | None, hand: HandMade | None
+        self,
+        setting: Float64Problem,
+        seed: int,
+        stop: Stop,
+        most: Pair | None,
+        hand: HandMade | None,
+        known: Sequence[np.ndarray] = (),
     ) -> None:
-        """`most`: lengths of x and y that the user knows; `hand`: the problem by hand."""
-        self.setting, self.seed, self.stop = setting, seed, stop
+        """`most`: lengths of x and y that the user knows; `hand`: the problem by hand; `known`: y's to begin at."""
+        self.setting, self.seed, self.stop, self._known = setting, seed, stop, known
         self.programs = programs = Programs(setting, hand)
         self.x, self.y = raveled(setting.x), raveled(setting.y)
         self._inside = x, y = programs.landed(self.x, self.y)
@@ -100,6 +108,7 @@ class Inspection:
         self.vectors = VectorProblem(programs, units, y, seed, stop=stop)
         self.at = self.x / self.vectors.x_unit, self.y / self.vectors.y_unit
         self.raw = programs.raw_values(x, y)
+        self.doubt = np.inf  # by how much a y may be lower than all solutions of the lower level that are known
 
     def units(self, notes: Notes) -> Numbers:
         """The lengths that everything is measured in, and which of them are only assumed."""
@@ -140,6 +149,9 @@ class Inspection:
         """The solutions of the lower level at x."""
         (x, y), vectors = self.at, self.vectors
         found = vectors.branches_in_time(x, vectors.landed(x, y)[1]) if solver is None else self._solved_by(solver)
+        if solver is None:
+            found, self.doubt = settled(vectors, x, found)
+            found = found if self.doubt < np.inf or found.best() is None else self._widened(found)
         best = found.best()
         if best is None or found.unbounded:
             infeasible = found.status.size and (found.status == INFEASIBLE).all()
@@ -148,6 +160,38 @@ class Inspection:
             return Reference(none, none, found, status)
         lowest = Point(x, found.y[best], found.mu[best])
         return Reference(lowest, self._near(found, best), found, int(found.status[best]))
+
+    def _widened(self, found: Branches) -> Branches:
+        """Solutions from more starts, where none is proved to be the best: from points of the search, and all over Y.
+
+        Of the latter as long as another start may well end at a solution that none has met.
+        """
+        (x, _), vectors, none = self.at, self.vectors, np.zeros(self.programs.layout.rows)
+        for y in self._known:
+            one = vectors.newton.solve(x, vectors.landed(x, y / vectors.y_unit)[1], none)
+            if one is not None and one.slopes.value < found.value[found.best() or 0] - DIFFERENT_VALUES:
+                vectors.meet(one.y)
+                found = Branches.joined([found, Branches.one(self.programs.layout, one.y, one.mu, one.slopes, SOLVED)])
+        for turn in range(1, FEW if vectors.bent is not None and self.programs.lanes > 1 else 0):
+            if chance_of_more([len(place) for place in found.places()]) <= LITTLE or self.stop():
+                break
+            more = vectors.cover_y(self.at[1], unit_cube(self.y.size, LOWER_STARTS, self.seed + turn))[1:]
+            found = Branches.joined([found, vectors.functions.branches(x, more, np.tile(none, (len(more), 1)), False)])
+        return found
+
+    def why_not_convex(self, found: Branches) -> str | None:
+        """What is known of v(x) where the lower level is not convex; None: nothing speaks against convexity."""
+        why = self.vectors.bent
+        if why is None and found.different_values() < 2:
+            return None
+        why = f"{why or 'not convex: it has several local solutions'}: v(x) is the best of {len(found.status)} solves"
+        if self.doubt < np.inf:
+            size = f" by more than {self.doubt * self.vectors.lower_unit:.1g}" if self.doubt > 0 else ""
+            return f"{why}, and bounds of G over all of Y prove that no y is lower{size}"
+        met = [len(place) for place in found.places()]
+        chance = f"below {most_left(sum(met)):.0%}" if met and 1 not in met else f"about {chance_of_more(met):.0%}"
+        places = f"{why}, which ended at {len(met)} places; samples cannot prove that none is lower"
+        return f"{places}: that another solve would end at a new one has a chance {chance}"
 
     def _near(self, found: Branches, best: int) -> Point:
         """The solution of the lower level that the point is compared with.
@@ -162,7 +206,7 @@ class Inspection:
         range_ = np.abs(slope[x.size :]).sum() + _tie(slope, found.slope[best])
         elsewhere = np.max(np.abs(y - found.y[near]), initial=0.0) > STEPS[-1]
         solves = self.programs.layout.kkt_residual(values, found.mu[near]) <= SHOWN_TOLERANCE
-        if elsewhere and solves and gap <= max(SAME * range_, ROUNDING):
+        if elsewhere and solves and gap <= max(SAME_POINT * range_, ROUNDING):
             return Point(x, y, found.mu[near])
         return Point(x, found.y[near], found.mu[near])
 
@@ -186,6 +230,7 @@ class Inspection:
     def below(self, at: Reference, value: float, given: Multipliers | None) -> Numbers:
         """Gap, distance and KKT residual of y; what the gap is judged by."""
         vectors, layout, point, unit = self.vectors, self.programs.layout, at.local, self.vectors.lower_unit
+        x, landed = vectors.landed(*self.at)
         multipliers = [point.mu, point.mu if given is None else self._in_units(point.mu, given)]
         residuals = [layout.kkt_residual(vectors.values(*self.at, mu), mu) for mu in multipliers]
         tie = _tie(vectors.lower_slope(*self.at), at.branches.slope[at.branches.best() or 0])
@@ -198,9 +243,10 @@ class Inspection:
             "lower_gap": lower - value,
             "distance": float(np.linalg.norm(self.y - point.y * vectors.y_unit)),
             "kkt_residual": min(residuals),
+            "slide": float(np.max(np.abs(moved_down(vectors, x, landed, point.mu) - landed), initial=0.0)),
             "steepest": float(np.max(np.abs(point.mu), initial=0.0)),
             "branch_gap": float(vectors.values(*point).lower - vectors.values(*at.best).lower) * unit,
-            "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, FLAT * (abs(lower) + unit)),
+            "gap_range": GapRange(float(first) * unit, second * unit, tie * unit, SAME * (abs(lower) + unit)),
         }
 
     def _in_units(self, mu: np.ndarray, given: Multipliers) -> np.ndarray:

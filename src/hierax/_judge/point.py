@@ -83,17 +83,15 @@ def judge_in(setting: Float64Problem) -> Judgement:
 
 
 @in_own_configuration
-def judge_point(problem: Problem, x: PyTree, y: PyTree, *, samples: int = FRESH_SAMPLES, seed: int = 0) -> Judgement:
+def judge_point(problem: Problem, x: PyTree, y: PyTree) -> Judgement:
     """The judgement of a point of a problem, in float64 and without its lower level's value. Not for a `Stream`."""
-    return judge_points(problem, [(x, y)], samples=samples, seed=seed)[0]
+    return judge_points(problem, [(x, y)])[0]
 
 
 @in_own_configuration
-def judge_points(
-    problem: Problem, points: Sequence[tuple[PyTree, PyTree]], *, samples: int = FRESH_SAMPLES, seed: int = 0
-) -> list[Judgement]:
+def judge_points(problem: Problem, points: Sequence[tuple[PyTree, PyTree]]) -> list[Judgement]:
     """`judge_point` of several points, with one program and the same samples."""
-    first = Float64Problem.of(problem, *points[0], samples, seed)
+    first = Float64Problem.of(problem, *points[0], FRESH_SAMPLES, seed=0)
     return [judge_in(first.at(x, y)) for x, y in points]
 
 

@@ -4,13 +4,14 @@ The history of a run has the same measure from the run's own batches and inner l
 What Psi was made of comes from the run as a plain `Penalty`: no method is known here.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.flatten_util
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
+from hierax._base.trees import INFINITE
 from hierax._compile.configuration import doubled_on_host
 from hierax._engine.float64_problem import Data, Float64Problem, standard_error
 from hierax._judge.measuring import Notes, Numbers
@@ -18,6 +19,9 @@ from hierax._lower.base import AbstractLowerSolver
 from hierax._math.lower_level import MEANING, SOLVED
 from hierax._math.psi import Inner, Point, Weights, best_multiplier, eliminated_value, psi_gradient, stationarity
 from hierax._problem.problem import Multipliers, Problem, Rows, scaled
+
+Kind = Literal["value", "envelope", "dual"]
+"""What an inner problem is: the lower level itself (gamma2 = 0), E's, or D's (lam = z)."""
 
 
 class Penalty(NamedTuple):
@@ -65,7 +69,8 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
         problem: Problem, data: Data, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty
     ) -> tuple[Scalar, Inner, Int[Array, ""]]:
         problem = scaled(problem, penalty.scales)
-        inner, status = _inner(problem, solver, x, y, penalty, data.xi, exact)
+        kind: Kind = "value" if exact else "envelope"
+        inner, status = saddle_point(problem, solver, x, y, penalty.z, penalty.weights, data.xi, kind)
         point = Point(x, y, penalty.z, penalty.nu)
         gradient = psi_gradient(problem, point, inner, penalty.weights, *data)
         return stationarity(problem, point, gradient, 1 / penalty.smoothness, penalty.top), inner, status
@@ -85,18 +90,17 @@ def of_psi(setting: Float64Problem, solver: AbstractLowerSolver, state: RunState
     return numbers
 
 
-def _inner(
-    problem: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, penalty: Penalty, xi: PyTree, exact: bool
+def saddle_point(
+    of: Problem, solver: AbstractLowerSolver, x: PyTree, y: PyTree, z: Rows, weights: Weights, xi: PyTree, kind: Kind
 ) -> tuple[Inner, Int[Array, ""]]:
-    """The saddle point (w, lam) at (x, z): y*(x) itself where gamma2 = 0, else from the envelope without lam."""
-    if exact:
-        found = solver.solve(problem, x, y, xi)
+    """The saddle point (w, lam) at (x, z), E's from the envelope without lam; and whether it is one."""
+    if kind == "value":
+        found = solver.solve(of, x, y, xi)
         return Inner(found.y, found.multipliers), found.status
-    gammas = penalty.weights.gamma1, penalty.weights.gamma2
+    gammas = weights.gamma1, INFINITE if kind == "dual" else weights.gamma2
 
     def envelope(x: PyTree, w: PyTree, xi: PyTree) -> Scalar:
-        return eliminated_value(problem, x, penalty.z, w, *gammas, xi)
+        return eliminated_value(of, x, z, w, *gammas, xi)
 
-    free = Problem(problem.upper, envelope, y_set=problem.y_set)
-    found = solver.solve(free, x, y, xi)
-    return Inner(found.y, best_multiplier(problem.rows(x, found.y), penalty.z, *gammas)), found.status
+    found = solver.solve(Problem(of.upper, envelope, y_set=of.y_set), x, y, xi)
+    return Inner(found.y, best_multiplier(of.rows(x, found.y), z, *gammas)), found.status

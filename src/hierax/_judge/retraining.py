@@ -33,6 +33,7 @@ from hierax._judge.measuring import FEW_ENTRIES, STEPS, GapRange, Notes, Numbers
 from hierax._judge.point import Judgement, nearer, nearest_kept, point_values, relative_gap, violations
 from hierax._lower.base import completed
 from hierax._lower.exact import Exact
+from hierax._lower.linear import Pair
 from hierax._math.lower_level import INACCURATE, LowerSolution, level_at, multiplier_vector, residual_at, units_at
 from hierax._math.spectrum import hessian_product, power_iteration
 from hierax._problem.problem import Multipliers, Problem, Rows
@@ -42,7 +43,6 @@ COUNT = 8  # trainings under every x
 TRAINING_STEPS, BATCH, MOMENTUM = 2000, 32, 0.9
 UNTRAINED = 0.3  # size of the starts, where only a y is known that has been trained already
 
-Bounds = tuple[np.ndarray, np.ndarray]
 State = tuple[PyTree, PyTree]
 """Several trainings on their way (leading axis): y, and their speed v."""
 
@@ -227,7 +227,7 @@ class Retrained(NamedTuple):
     slope_error: float | None
 
     def lower(self, least: float, sure: float) -> Move | None:
-        """The move that lowers F the most, where that is by more than `least` and so many standard errors."""
+        """The move that lowers F the most, where that is by more than `least` and more than `sure` standard errors."""
         fine = [move for move in self.moves if -move.change > max(least, sure * move.error)]
         return min(fine, key=lambda move: move.change, default=None)
 
@@ -290,7 +290,7 @@ def _compared(
 
 
 def _moved(
-    retraining: Retraining, setting: Float64Problem, at: Trained, lengths: np.ndarray, bounds: Bounds, seed: int
+    retraining: Retraining, setting: Float64Problem, at: Trained, lengths: np.ndarray, bounds: Pair, seed: int
 ) -> tuple[Retrained, float]:
     """What retrained lower levels say of moves of x, and what F changes over a length of x."""
     v, here = raveled(setting.x), np.asarray(at.judged.upper)

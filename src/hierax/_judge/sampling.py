@@ -116,6 +116,12 @@ class Estimates(NamedTuple):
         by_noise = max((self.gap - self.slack) / most, (self.slack / most) ** 2, (self.violation / tol) ** 2)
         return float(np.fmax(by_noise, UNSEEN / max(self.rare, np.finfo(float).tiny)))
 
+    def needed(self, tol: float) -> str:
+        """What a tolerance asks for beyond these samples, in words; nothing where it is kept."""
+        samples = self.samples * self.times(tol)
+        kept = f"; about {samples:.2g} samples would tell whether {tol * self.scale:.2g} is kept"
+        return kept if samples > self.samples else ""
+
     @property
     def said(self) -> str:
         """F and the gap in words."""

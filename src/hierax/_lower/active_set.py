@@ -27,7 +27,7 @@ from hierax._base.constants import MUCH, NEGLIGIBLE
 from hierax._lower.linear import ROUNDING, SAME, CentralSystem, KKTSystem, SecondDerivatives, System
 
 MAX_STEPS = 60
-SOLVED = ROUNDING  # KKT residual, in units
+SOLVED_RESIDUAL = ROUNDING  # KKT residual, in units, of a solution
 FAR = 1 / ROUNDING  # slack of rows that are not looked at
 
 
@@ -56,13 +56,15 @@ class Level(NamedTuple):
         matrices: (y, mu) -> second derivatives.
         landed: y -> the nearest point of Y, where functions are evaluated.
         solved: KKT residual, in units, that counts as solved.
+        costly: whether matrices cost more than slopes: then the last system is tried before a new one.
     """
 
     equal: np.ndarray
     slopes: Callable[[np.ndarray, np.ndarray], Slopes]
     matrices: Callable[[np.ndarray, np.ndarray], SecondDerivatives]
     landed: Callable[[np.ndarray], np.ndarray]
-    solved: float = SOLVED
+    solved: float = SOLVED_RESIDUAL
+    costly: bool = False
 
     @property
     def sharper(self) -> float:
@@ -107,20 +109,27 @@ class Tracker:
         """The solution from y and mu; None where the steps do not arrive."""
         here = _at(level, level.landed(y), mu)
         active = level.equal | (mu + here.slopes.rows > 0)
-        best, stalled, sharpened = here.left, 0, False
+        best, stalled, sharpened, again = here.left, 0, False, level.costly
         hopeless = (1 + here.left) / np.sqrt(SAME)  # no step comes back from there: the system is nearly singular
         for _ in range(MAX_STEPS):
             if not here.left <= hopeless or stalled > MUCH:  # steps in which the residual did not fall to half
                 return None
-            system = self._system_at(level, here.y, here.mu, active)
-            if here.left <= level.solved and (here.left <= level.sharper or sharpened):
+            done = here.left <= level.solved and (here.left <= level.sharper or sharpened)
+            last = None if done or not again else self._system
+            again = last is not None and np.array_equal(active, last.active)
+            system = last if last and again else self._system_at(level, here.y, here.mu, active)
+            if done:
                 return Found(here.y, here.mu, here.slopes, system)
-            sharpened = here.left <= level.solved
             dy, dmu, ahead = _step(level, system, here)
             if not np.isfinite(dy).all():
                 return None
             after = functools.partial(_after, level, here, dy, dmu)
             there = after(1.0)
+            good = there.left * MUCH <= here.left and np.array_equal(ahead, active)
+            if again and not good:
+                again = False
+                continue
+            again, sharpened = level.costly and good, here.left <= level.solved
             if np.array_equal(ahead, active):  # a step of Newton's method, then, should not make things worse
                 fine = functools.partial(_better, here)
                 there = there if fine(there) else _halved(after, 0.5, fine) or there
@@ -223,7 +232,7 @@ def centre(level: Level, y: np.ndarray, mu: np.ndarray, t: float) -> Found | Non
         if not np.isfinite(here.left):
             return None
         system = CentralSystem(level.matrices(here.y, here.mu), level.equal, here.mu / here.s)
-        if here.left <= min(SOLVED * (1 + t), MUCH * t):
+        if here.left <= min(SOLVED_RESIDUAL * (1 + t), MUCH * t):
             return Found(here.y, here.mu, here.slopes, system)
         pairs = (here.mu * here.s)[~level.equal]
         there = _after_step(level, here, system, t, max(t, float(np.mean(pairs)) / MUCH if pairs.size else t))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hierax._base.imports import lazy
-from hierax._lower.linear import Matrices, Solve
+from hierax._lower.linear import Matrices, Pair, Solve
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -96,7 +96,7 @@ class Blocks(Matrices):
         return _sparse(parts, (self._entries, self._entries))
 
     @property
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+    def single_entries(self) -> Pair:
         """None is taken out: blocks are solved as a whole."""
         return np.full(self._rows, -1), np.zeros(self._rows)
 

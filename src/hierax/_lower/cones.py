@@ -30,7 +30,7 @@ from hierax._base.constants import MUCH
 from hierax._base.errors import MissingExtra
 from hierax._base.imports import lazy
 from hierax._lower.active_set import Level, Slopes, Tracker
-from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER, Matrices
+from hierax._lower.linear import ROUNDING, SAME, SMALL_ORDER, Matrices, Pair
 from hierax._math.lower_level import INACCURATE, INFEASIBLE, SOLVED, UNBOUNDED
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Quadratics(NamedTuple):
     curved: np.ndarray
     equal: np.ndarray
 
-    def at(self, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def at(self, step: np.ndarray) -> Pair:
         """Rows and their gradients."""
         values, normals = self.values + self.slopes @ step, self.slopes.copy()
         bent = self.bends @ step
@@ -179,20 +179,16 @@ def _clarabel(
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
     sizes = [part.offset.size for part in parts]
     kinds = [clarabel.ZeroConeT, clarabel.NonnegativeConeT] + [clarabel.SecondOrderConeT] * len(sizes[2:])
-    found = clarabel.DefaultSolver(
-        sparse.csc_matrix(np.triu(form.hessian)),
-        form.linear,
-        sparse.vstack([part.matrix for part in parts], format="csc"),
-        np.concatenate([part.offset for part in parts]),
-        [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size],
-        settings,
-    ).solve()
+    cones = [kind(size) for kind, size in zip(kinds, sizes, strict=True) if size]
+    matrix, offset = sparse.vstack([part.matrix for part in parts], format="csc"), [part.offset for part in parts]
+    hessian = sparse.csc_matrix(np.triu(form.hessian))
+    found = clarabel.DefaultSolver(hessian, form.linear, matrix, np.concatenate(offset), cones, settings).solve()
     meaning = {"Solved": SOLVED, "PrimalInfeasible": INFEASIBLE, "DualInfeasible": UNBOUNDED}
     duals = np.split(np.array(found.z), np.cumsum(sizes)[:-1])
     return np.array(found.x), meaning.get(str(found.status), INACCURATE), found.iterations, duals
 
 
-def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def polished(form: Quadratics, step: np.ndarray, mu: np.ndarray) -> Pair:
     """(step, mu) after Newton steps where they arrive; rows are measured by their gradients, G by its curvature."""
     curvature = abs(np.trace(form.hessian)) / step.size or 1.0
     sizes = np.maximum(np.linalg.norm(form.at(step)[1], axis=1), np.finfo(float).tiny)

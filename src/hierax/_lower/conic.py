@@ -109,17 +109,11 @@ class Conic(AbstractLowerSolver):
                 if flag:
                     raise InputError(text)
         dtype, number = level.start.dtype, jax.ShapeDtypeStruct((), np.int32)
-        vectors = [jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal)]
-        step, mu, status, iterations = jax.pure_callback(
-            _cones.solve_batch,
-            (*vectors, number, number),
-            *_quadratic_form(level, curved),
-            level.equal,
-            curved,
-            jnp.asarray(self.tol, dtype),
-            np.int32(self.max_steps),
-            vmap_method="expand_dims",
-        )
+        step, mu = (jax.ShapeDtypeStruct(like.shape, dtype) for like in (level.start, level.equal))
+        limits = jnp.asarray(self.tol, dtype), np.int32(self.max_steps)
+        given = *_quadratic_form(level, curved), level.equal, curved, *limits
+        found = jax.pure_callback(_cones.solve_batch, (step, mu, number, number), *given, vmap_method="expand_dims")
+        step, mu, status, iterations = found
         v = level.start + step
         left = residual_at(level, v, mu, reachable(self.tol, dtype))
         # Only the solver knows that there is no solution; that a point is one, its residual says.

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from hierax._base.constants import ARMIJO, LITTLE, MUCH
 from hierax._base.settings import COUNT_GIVEN, POSITIVE_GIVEN, check_settings
@@ -176,20 +176,20 @@ class Exact(AbstractLowerSolver):
         if self.starts == 1:
             end = self._minimise(level, jax.flatten_util.ravel_pytree(sets.project(problem.y_set, y))[0], mu)
         else:
-            cube = unit_cube(level.start.size, self.starts - 1)
-            end = _best(self.from_each(level, cover(problem.y_set, y, cube), jnp.tile(mu, (self.starts, 1))))
+            points = cover(problem.y_set, y, unit_cube(level.start.size, self.starts - 1))
+            end = _best(jax.vmap(lambda v: self._minimise(level, v, mu))(points))
         at = sets.project(problem.y_set, level.tree(end.v))
         return LowerSolution(at, *level.split(end.mu), end.value, end.residual, end.status, end.steps)
 
-    def from_each(self, level: Level, points: Float[Array, "starts n"], mu: Array) -> State:
-        """The ends of the loops from each of the points and multipliers (leading axes)."""
-        return jax.vmap(lambda v, m: self._minimise(level, v, m))(points, mu)
-
     def _minimise(self, level: Level, start: Vector, mu: RowVector) -> State:
+        return self.went_on(level, begun(start, mu), start)
+
+    def went_on(self, level: Level, state: State, start: Vector, until: Array | None = None) -> State:
+        """The loop that began at `start` from where it stands, to its end, or at most to the Newton step `until`."""
         tol = reachable(self.tol, start.dtype)
         dense = start.size + int((~level.face).sum()) <= self.dense_limit
         newton = (cholesky if self.starts == 1 else eigenvectors) if dense else conjugate_gradients
-        return continued(level, begun(start, mu), start, tol, self.max_steps, newton)
+        return continued(level, state, start, tol, self.max_steps, newton, until)
 
 
 def _best(ends: State) -> State:
@@ -282,14 +282,8 @@ def _outer_step(level: Level, state: State, start: Vector, tol: Scalar, max_step
     solved = (left <= 0.1 * tol) | ((left <= tol) & (first | (state.residual <= tol) | (state.steps >= max_steps)))
     status = jnp.where(solved, SOLVED, jnp.where(hopeless, INFEASIBLE, jnp.where(gone, UNBOUNDED, status)))
     state = jax.tree.map(lambda a, b: jnp.where(ready, a, b), following, state)
-    return state._replace(
-        mu=mu,
-        value=value,
-        residual=left,
-        status=status.astype(state.status.dtype),
-        steps=jnp.maximum(state.steps, 0),
-        at_start=at_start,
-    )
+    status, steps = status.astype(state.status.dtype), jnp.maximum(state.steps, 0)
+    return state._replace(mu=mu, value=value, residual=left, status=status, steps=steps, at_start=at_start)
 
 
 def _newton_step(level: Level, state: State, newton: Newton) -> State:

@@ -34,6 +34,9 @@ CONVERGED = 1e-8  # relative residual at which a solution by MINRES counts
 Solve = Callable[[np.ndarray], np.ndarray]
 """The solution of a system for a right-hand side, or for several in columns; not a number where it is not solved."""
 
+Pair = tuple[np.ndarray, np.ndarray]
+"""What belongs to y and to the rows, to x and to y, or to a lower and an upper end."""
+
 Matrix = TypeVar("Matrix", "np.ndarray", "csr_array")
 
 Stop = Callable[[], bool]
@@ -69,7 +72,7 @@ class KKTSystem:
         self._free, self._own = np.flatnonzero(~self.bounded), np.flatnonzero(self.coupled)
         self._solve = matrices.factorised(self._free, self._own)
 
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> Pair:
         """(dy, dmu) for right-hand sides, several in columns; dmu is zero for rows that are not active.
 
         Not a number where the system is not solved.
@@ -127,13 +130,13 @@ class Matrices:
         self.jacobian, self.hessian = jacobian, hessian
 
     @functools.cached_property
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+    def single_entries(self) -> Pair:
         """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry."""
         filled, numbers = self.jacobian != 0, np.arange(self.jacobian.shape[1])
         place = np.where(filled.sum(axis=1) == 1, filled @ numbers, -1)
         return place, self.jacobian.sum(axis=1)
 
-    def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def product(self, a: np.ndarray, b: np.ndarray) -> Pair:
         """(H a + J'b, J a), for vectors or for several in columns."""
         return self.hessian @ a + self.jacobian.T @ b, self.jacobian @ a
 
@@ -196,16 +199,18 @@ class Matrices:
             return lambda right: np.full_like(right, np.nan)
         curvatures = self.curvatures()[free]
         shift = SHIFT * np.concatenate([np.where(curvatures > 0, np.minimum(curvatures, 1.0), 1.0), -np.ones(own.size)])
+        without = self._without_slacks(free, own, shift) if shift.size >= SMALL_ORDER else None
+        if without is not None:
+            return without
         if self._sparse is not None:
             jacobian, hessian = self._sparse
             rows = jacobian[own][:, free]
             blocks = sparse.block_array([[hessian[free][:, free], rows.T], [rows, None]], format="csc")
             return sparse_linalg.splu((blocks + sparse.diags_array(shift)).tocsc()).solve
-        without = self._without_slacks(free, own, shift) if shift.size >= SMALL_ORDER else None
-        return without or _dense_factors(self.hessian[np.ix_(free, free)], self.jacobian[np.ix_(own, free)], shift)
+        return _dense_factors(self.hessian[np.ix_(free, free)], self.jacobian[np.ix_(own, free)], shift)
 
     def _without_slacks(self, free: np.ndarray, own: np.ndarray, shift: np.ndarray) -> Solve | None:
-        """The same without slacks and the rows that have one: ten times quicker on SVMs; None where too much is left.
+        """The same without slacks and the rows that have one: ten times quicker on SVMs; None where it does not pay.
 
         A slack has a curvature of its own, and one row at most. With slacks s of curvatures D, the other entries k of
         y, and the Jacobians J_s and J_k of the rows,
@@ -215,6 +220,8 @@ class Matrices:
         where W = J_s D^-1 J_s' is diagonal, so that J_k dk - W dmu = c - J_s D^-1 a: a `CentralSystem`. A step of
         refinement takes out what rounding leaves where W is small.
         """
+        if not (isinstance(self.jacobian, np.ndarray) and isinstance(self.hessian, np.ndarray)):
+            return None
         entries, jacobian = free.size, self.jacobian[own]
         filled, alone = jacobian != 0, np.count_nonzero(self.hessian, axis=0) == 1
         slack = (alone & (self.hessian.diagonal() > 0) & (np.count_nonzero(filled, axis=0) <= 1))[free]
@@ -222,9 +229,8 @@ class Matrices:
         if not own.size or rest.size * 2 > shift.size:
             return None
         row_of = filled[:, ours].argmax(axis=0)
-        of_slacks = sparse.csr_array(
-            (jacobian[row_of, ours], (row_of, np.arange(ours.size))), shape=(own.size, ours.size)
-        )
+        places = row_of, np.arange(ours.size)
+        of_slacks = sparse.csr_array((jacobian[row_of, ours], places), shape=(own.size, ours.size))
         curvatures = self.hessian.diagonal()[ours] + shift[:entries][slack]
         weights = of_slacks.power(2) @ (1 / curvatures)
         if (rest.size + np.count_nonzero(weights <= 0)) * 2 > shift.size:
@@ -297,7 +303,7 @@ class CentralSystem:
         held = Matrices(jacobian[equal], matrices.hessian + jacobian.T @ weighted)
         self._solve = held.factorised(np.arange(ny), np.arange(held.jacobian.shape[0]))
 
-    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def solve(self, of_y: np.ndarray, of_rows: np.ndarray) -> Pair:
         """(dy, dmu) for right-hand sides in the last axis's place."""
         jacobian, ny = self.matrices.jacobian, self.matrices.hessian.shape[0]
         pushed = (of_rows.T * self.ratio).T
@@ -310,7 +316,7 @@ class CentralSystem:
 
 # -- by products ------------------------------------------------------------------------------------------------------
 
-Product = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Product = Callable[[np.ndarray, np.ndarray], Pair]
 """(a, b) -> (H a + J'b, J a), with all rows of the lower level."""
 
 
@@ -328,7 +334,7 @@ class Products:
         self._product, self._stop, self._entries, self._rows = product, stop, entries, rows
 
     @functools.cached_property
-    def single_entries(self) -> tuple[np.ndarray, np.ndarray]:
+    def single_entries(self) -> Pair:
         """For every row the one entry of y that it depends on (-1: several, or none), and its slope in that entry.
 
         A row a e_j'y answers to ones by a, to the entries' numbers by a j, and to numbers at random as the j-th does.
@@ -344,7 +350,7 @@ class Products:
         close = np.abs(of_drawn - expected) <= SAME * np.abs(of_ones)
         return np.where(inside & close, place, -1), of_ones
 
-    def product(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def product(self, a: np.ndarray, b: np.ndarray) -> Pair:
         """(H a + J'b, J a), column by column."""
         if a.ndim == 1:
             return self._product(a, b)

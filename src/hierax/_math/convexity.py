@@ -22,7 +22,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import FINE, LITTLE, NEGLIGIBLE
+from hierax._base.text import numbers_of
 from hierax._base.trees import all_finite, dtype_of, or_one, size
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._math.lower_level import PROBES, derivatives_along, raveled, rows_at
 from hierax._math.scatter import Cube, cover, normal_around, unit_cube
 from hierax._math.spectrum import GOLDEN, extreme_eigenvalues, hessian_product
@@ -31,7 +33,7 @@ from hierax._problem.problem import Problem
 
 Pair = tuple[PyTree, PyTree]
 
-AT_ONCE = 4_000_000  # numbers in all sampled points together: a large y gets fewer of them
+AT_ONCE = MAX_ORDER * MAX_ORDER  # numbers in all sampled points together: a large y gets fewer of them
 
 
 def excess(a: Array, b: Array, middle: Array) -> Array:
@@ -93,7 +95,7 @@ def plan_segments(x: PyTree, y: PyTree, points: int, rng: np.random.Generator, a
     radius = np.where(np.arange(points + more) % 2, away * np.logspace(-2, 0, points + more), 0.0)
     xs = normal_around(x, radius[:, None], rng)
     ends = normal_around(y, np.repeat(np.logspace(-2, 0.5, points), 2).reshape(points, 2, 1), rng)
-    flat = np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(y)])
+    flat = numbers_of(y)
     ways = LITTLE * (1 + np.abs(flat)) * rng.standard_normal((more, flat.size)) / flat.size**0.5
     return SegmentPlan(xs, ends, unit_cube(flat.size, more, int(rng.integers(2**31))), ways)
 
@@ -137,10 +139,8 @@ def joint_convexity(
     # About as far from (x, y) as that is from zero; all in one draw, because generators are slow to compile.
     away = 0.5 * (1 + jnp.abs(flat))[None] * jax.random.normal(key, (2 * PROBES + (PROBES // 2), flat.size), flat.dtype)
     points = jax.vmap(lambda v: sets.project((problem.x_set, problem.y_set), tree(v)))(flat[None] + away)
-    first, second, others = (
-        jax.tree.map(lambda a, part=part: a[part], points)
-        for part in (slice(PROBES), slice(PROBES, 2 * PROBES), slice(2 * PROBES, None))
-    )
+    parts = slice(PROBES), slice(PROBES, 2 * PROBES), slice(2 * PROBES, None)
+    first, second, others = (jax.tree.map(lambda a, part=part: a[part], points) for part in parts)
     above, off = jax.vmap(lambda a, b: _against_chord(problem, a, b))(first, second)
     if not jax.tree.leaves(jax.eval_shape(problem.constraints, x, y)):
         return jnp.array(True), ~jnp.any(off)

@@ -165,13 +165,9 @@ def adjoint(system: System, active: Bool[Array, " rows"], grad_y: Vector) -> Adj
     begin = jnp.zeros_like(right), random, jnp.linalg.norm(random)
     found, null, grown = jax.lax.fori_loop(0, SOLVES, sharpened, begin)  # a loop: the solves compile once
     smallest = jnp.where(jnp.isfinite(grown), 1 / grown, 0.0)
-    return Adjoint(
-        y=found[:n, 0],
-        rows=by_row(found) * (system.curvature / system.norms),
-        smallest=smallest,
-        singular=(smallest < MUCH * shift_of(dtype)) | (jnp.sum(active) > most),
-        flat=jnp.linalg.norm(null[:n]) > jnp.linalg.norm(by_row(null)),
-    )
+    singular = (smallest < MUCH * shift_of(dtype)) | (jnp.sum(active) > most)
+    flat = jnp.linalg.norm(null[:n]) > jnp.linalg.norm(by_row(null))
+    return Adjoint(found[:n, 0], by_row(found) * (system.curvature / system.norms), smallest, singular, flat)
 
 
 def total_gradient(

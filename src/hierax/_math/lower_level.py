@@ -141,9 +141,8 @@ def unraveled(like: PyTree, vector: np.ndarray | Array) -> PyTree:
     """A vector in the structure of a tree, without compiling anything."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])
-    return jax.tree.unflatten(
-        structure, [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
-    )
+    parts = [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    return jax.tree.unflatten(structure, parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,13 +216,7 @@ def level_at(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> Level:
     def blocks(v: Vector) -> Blocks:
         return blocks_at(problem, x, tree(v))
 
-    return Level(
-        start=start,
-        objective=lambda v: problem.lower(x, tree(v), xi),
-        blocks=blocks,
-        tree=tree,
-        shapes=jax.eval_shape(blocks, start),
-    )
+    return Level(jax.eval_shape(blocks, start), start, lambda v: problem.lower(x, tree(v), xi), blocks, tree)
 
 
 def continued_outside(level: Level, y_set: PyTree) -> Level:
@@ -297,12 +290,9 @@ def units_at(level: Level, v: Vector, rows: RowVector, gradient: Vector, tol: Sc
     length = jnp.maximum(1.0, 100 * jnp.finfo(v.dtype).eps / tol * largest)
     curvature = jnp.sqrt(weight * jnp.sum(bent) / v.size)
     steepest = jnp.max(jnp.abs(gradient), initial=0.0)
-    return Units(
-        row=or_one(jnp.sqrt(boundary)),
-        curvature=or_one(jnp.maximum(curvature, steepest / jnp.maximum(1.0, largest))),
-        slope=or_one(jnp.maximum(steepest, curvature * length)),
-        length=length,
-    )
+    slope = or_one(jnp.maximum(steepest, curvature * length))
+    bend = or_one(jnp.maximum(curvature, steepest / jnp.maximum(1.0, largest)))
+    return Units(row=or_one(jnp.sqrt(boundary)), curvature=bend, slope=slope, length=length)
 
 
 def residual(level: Level, units: Units, rows: RowVector, mu: RowVector, gradient: Vector) -> Scalar:

@@ -70,7 +70,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree, Scalar
+from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.trees import INFINITE, Infinite, move
@@ -121,6 +121,14 @@ def augmented_lagrangian(problem: Problem, x: PyTree, y: PyTree, z: Rows, gamma1
     return problem.lower(x, y, xi) + augmented_term(problem.rows(x, y), z, gamma1)
 
 
+def saddle_value(
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, lam: Rows, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+) -> Scalar:
+    """ell(x, z, w, lam; xi), eq. 2.5b."""
+    away = trees.norm_squared(trees.sub(lam, z))
+    return augmented_lagrangian(problem, x, w, lam, gamma1, xi) - 0.5 * gamma2 * away
+
+
 class Inner(NamedTuple):
     """A point of the lower level that an inner solver gives, or derivatives: w (or th) minimises, lam maximises."""
 
@@ -135,15 +143,11 @@ def saddle_gradient(
     values, pull_back = jax.vjp(lambda v: problem.rows(x, v), w)
     (along,) = pull_back(shifted_multiplier(values, lam, gamma1))
     d_w = trees.add(jax.grad(problem.lower, 1)(x, w, xi), along)
-    plain = is_plain(gamma1)
-    d_lam = blockwise(
-        lambda h, m, c: (h if plain else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c),
-        lambda e, m, c: e - gamma2 * (m - c),
-        values,
-        lam,
-        z,
-    )
-    return Inner(d_w, d_lam)
+
+    def of_inequality(h: Array, m: Array, c: Array) -> Array:
+        return (h if is_plain(gamma1) else jnp.maximum(-gamma1 * m, h)) - gamma2 * (m - c)
+
+    return Inner(d_w, blockwise(of_inequality, lambda e, m, c: e - gamma2 * (m - c), values, lam, z))
 
 
 def saddle_gradient_xw(
@@ -155,26 +159,28 @@ def saddle_gradient_xw(
     return trees.add(jax.grad(problem.lower, (0, 1))(x, w, xi), along)
 
 
-def joint_gamma(gamma1: Scalar | float, gamma2: Scalar) -> Scalar:
-    """g' with 1/g' = 1/gamma1 + 1/gamma2."""
-    if is_plain(gamma1):
-        return gamma2
-    return gamma1 * gamma2 / (gamma1 + gamma2)
+def joint_gamma(gamma1: Scalar | float, gamma2: Scalar | float) -> Scalar:
+    """g' with 1/g' = 1/gamma1 + 1/gamma2; gamma2 = inf, as a form too, makes of the envelope the dual function D."""
+    if is_plain(gamma1) or is_plain(gamma2):
+        return gamma2 if is_plain(gamma1) else gamma1  # type: ignore[return-value]
+    return gamma1 * gamma2 / (gamma1 + gamma2)  # type: ignore[return-value]
 
 
-def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar) -> Rows:
+def best_multiplier(values: Rows, z: Rows, gamma1: Scalar | float, gamma2: Scalar | float) -> Rows:
     """The lam that maximises ell for the given constraint values.
 
-    The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is linear in lam beyond the
-    proximal one, so it has a single branch, lam = z + e/gamma2.
+    For gamma2 = inf it is z. The two branches of the maximum meet where gamma1 lam + H = 0. An equality's term is
+    linear in lam beyond the proximal one, so it has a single branch, lam = z + e/gamma2.
     """
+    if is_plain(gamma2):
+        return z
     return blockwise(
         lambda h, m: jnp.maximum(m + h / gamma2, gamma2 * m / (gamma1 + gamma2)), lambda e, m: m + e / gamma2, values, z
     )
 
 
 def eliminated_value(
-    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar, xi: PyTree
+    problem: Problem, x: PyTree, z: Rows, w: PyTree, gamma1: Scalar | float, gamma2: Scalar | float, xi: PyTree
 ) -> Scalar:
     """max over lam of ell(x, z, w, lam) = G(x, w) + A_{g'}(x, w, z)."""
     return augmented_lagrangian(problem, x, w, z, joint_gamma(gamma1, gamma2), xi)
@@ -255,14 +261,11 @@ def all_constraints(problem: Problem, x: PyTree, y: PyTree) -> Multipliers:
 
 def outer_term(values: R, nu: R, c2: Scalar | float) -> Scalar:
     """The outer penalty term as a function of the constraints' values."""
-    return trees.total(
-        blockwise(
-            lambda h, m: (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2),
-            lambda e, m: m * e + 0.5 * c2 * e**2,
-            values,
-            nu,
-        )
-    )
+
+    def of_inequality(h: Array, m: Array) -> Array:
+        return (jnp.maximum(m + c2 * h, 0.0) ** 2 - m**2) / (2 * c2)
+
+    return trees.total(blockwise(of_inequality, lambda e, m: m * e + 0.5 * c2 * e**2, values, nu))
 
 
 def push(values: R, nu: R, c2: Scalar | float) -> R:
@@ -270,7 +273,7 @@ def push(values: R, nu: R, c2: Scalar | float) -> R:
     return blockwise(lambda h, m: jnp.maximum(m + c2 * h, 0.0), lambda e, m: m + c2 * e, values, nu)
 
 
-def updated_nu(values: Multipliers, nu: Multipliers, c2: Scalar, tau: Scalar) -> Multipliers:
+def updated_nu(values: R, nu: R, c2: Scalar, tau: Scalar) -> R:
     """nu <- [nu + tau c2 max(-nu/c2, H)]_+ (equality: nu + tau c2 e)."""
     return blockwise(
         lambda h, m: jnp.maximum(m + tau * jnp.maximum(-m, c2 * h), 0.0), lambda e, m: m + tau * c2 * e, values, nu
@@ -304,6 +307,13 @@ def violation(values: Multipliers) -> Multipliers:
         docs/methods/salvf.md
     """
     return blockwise(lambda h: jnp.maximum(h, 0.0), jnp.abs, values)
+
+
+def psi_value(problem: Problem, point: Point, inner: Inner, weights: Weights, zeta: PyTree, xi: PyTree) -> Scalar:
+    """Psi(x, y, z; zeta, xi) for a given inner point, eq. 2.9."""
+    x, y, z, nu = point
+    gap = problem.lower(x, y, xi) - saddle_value(problem, x, z, *inner, weights.gamma1, weights.gamma2, xi)
+    return problem.upper(x, y, zeta) + weights.c1 * gap + outer_term(all_constraints(problem, x, y), nu, weights.c2)
 
 
 def psi_gradient(
@@ -371,13 +381,9 @@ def stationarity(
     `top` bounds z from above, where the run had such a bound.
     """
     landed = nonnegative(move(point.z, step, gradient.z), top)
-    return trees.norm(
-        (
-            gradient_mapping(problem.x_set, point.x, gradient.x, step),
-            gradient_mapping(problem.y_set, point.y, gradient.y, step),
-            jax.tree.map(lambda a, b: (a - b) / step, point.z, landed),
-        )
-    )
+    of_x = gradient_mapping(problem.x_set, point.x, gradient.x, step)
+    of_y = gradient_mapping(problem.y_set, point.y, gradient.y, step)
+    return trees.norm((of_x, of_y, jax.tree.map(lambda a, b: (a - b) / step, point.z, landed)))
 
 
 def psi_stationarity(
@@ -463,13 +469,9 @@ def outer_gradient(
     if above is not None:
         gradients = trees.add(gradients, jax.vjp(problem.rows, x, y)[1](above))
     below, _ = saddle_gradient_xw(problem, x, th, lam, INFINITE, xi)
-    return PsiGradient(
-        x=trees.sub(gradients[0], below),
-        y=jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th),
-        z=jax.tree.map(lambda a, b: (a - b) / g2, z, lam),
-        upper=upper,
-        lower=lower,
-    )
+    d_y = jax.tree.map(lambda a, b, d: a - (b - d) / g1, gradients[1], y, th)
+    d_z = jax.tree.map(lambda a, b: (a - b) / g2, z, lam)
+    return PsiGradient(trees.sub(gradients[0], below), d_y, d_z, upper, lower)
 
 
 def gap_gradient(

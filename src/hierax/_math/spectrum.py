@@ -215,10 +215,8 @@ def row_norms(function: Callable[[PyTree], PyTree], at: PyTree, key: PRNGKeyArra
 
 def constraint_scales(problem: Problem, x: PyTree, y: PyTree, key: PRNGKeyArray) -> Multipliers:
     """||grad_y H_i|| of every constraint; where it vanishes |H_i|, what y of order one may change it by; else one."""
-    norms = row_norms(lambda v: all_constraints(problem, x, v), y, key)
-    return jax.tree.map(
-        lambda norm, value: or_one(jnp.where(norm > 0, norm, jnp.abs(value))), norms, all_constraints(problem, x, y)
-    )
+    norms, values = row_norms(lambda v: all_constraints(problem, x, v), y, key), all_constraints(problem, x, y)
+    return jax.tree.map(lambda norm, value: or_one(jnp.where(norm > 0, norm, jnp.abs(value))), norms, values)
 
 
 def units_of_y(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> PyTree:
@@ -230,23 +228,18 @@ def units_of_y(problem: Problem, x: PyTree, y: PyTree, xi: PyTree) -> PyTree:
     array.
     """
     flat, tree = jax.flatten_util.ravel_pytree(y)
-    curved, (_, pull_back) = (
-        hessian_product(lambda v: problem.lower(x, v, xi), y),
-        jax.vjp(lambda v: problem.rows(x, v), y),
-    )
+    curved = hessian_product(lambda v: problem.lower(x, v, xi), y)
+    _, pull_back = jax.vjp(lambda v: problem.rows(x, v), y)
     rows, tree_of_rows = jax.flatten_util.ravel_pytree(problem.rows(x, y))
 
     def signs(like: Array, number: Array) -> Array:
-        return jnp.where(
-            jnp.sin(jnp.arange(1.0, like.size + 1, dtype=like.dtype) * (0.618 + 1.234 * number)) < 0, -1.0, 1.0
-        )
+        place = jnp.arange(1.0, like.size + 1, dtype=like.dtype)
+        return jnp.where(jnp.sin(place * (0.618 + 1.234 * number)) < 0, -1.0, 1.0)
 
     def look(number: Array) -> tuple[Array, Array]:
         v = signs(flat, number)
-        steep = (
-            jax.flatten_util.ravel_pytree(pull_back(tree_of_rows(signs(rows, number))))[0] if rows.size else 0 * flat
-        )
-        return v * jax.flatten_util.ravel_pytree(curved(tree(v)))[0], steep
+        steep = pull_back(tree_of_rows(signs(rows, number))) if rows.size else 0 * flat
+        return v * jax.flatten_util.ravel_pytree(curved(tree(v)))[0], jax.flatten_util.ravel_pytree(steep)[0]
 
     seen, steep = jax.lax.map(look, jnp.arange(1.0, PROBES + 1, dtype=flat.dtype))
     mean, steep = jnp.mean(seen, 0), jnp.sqrt(jnp.mean(steep**2, 0))

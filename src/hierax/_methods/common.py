@@ -143,8 +143,8 @@ class Normalised(eqx.Module):
     def init(self, x: PyTree) -> NormalisedMemory:
         """Before the first step."""
         zero = jax.tree.map(jnp.zeros_like, x)
-        dtype = dtype_of(x)
-        return NormalisedMemory(x, zero, zero, zero, jnp.full((), jnp.inf, dtype))
+        longest = jnp.asarray(jnp.finfo(dtype_of(x)).max)  # a state is finite, also where the first direction is 0
+        return NormalisedMemory(x, zero, zero, zero, longest)
 
     def moved(
         self, memory: NormalisedMemory, x: PyTree, d: PyTree, step: Array, factor: Number
@@ -481,7 +481,7 @@ def upper_curvature(at: Curvature) -> Scalar:
 
 
 def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
-    """Every number of a tree of settings as an array: with many starts they get an axis.
+    """Every number of a tree of settings as an array: with many starts they get an axis. Functions stay what they are.
 
     Args:
         tree: settings, for example a method.
@@ -493,7 +493,7 @@ def as_arrays(tree: PyTree, dtype: jnp.dtype) -> PyTree:
         >>> hx.extend.as_arrays({"c": 2.0}, np.dtype("float32"))["c"].dtype
         dtype('float32')
     """
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype) if eqx.is_array_like(a) else a, tree)
 
 
 def with_defaults(module: M, dtype: jnp.dtype, **defaults: Number) -> M:
@@ -551,6 +551,16 @@ def no_multipliers(problem: Problem, x: PyTree, y: PyTree) -> Rows:
         docs/guides/own-method.md
     """
     return jax.tree.map(jnp.zeros_like, problem.rows(x, y))
+
+
+def rows_like(rows: Rows, z: PyTree, name: str) -> Rows:
+    """Multipliers as a user gives them, shaped like the constraints or `Multipliers`, as rows."""
+    given = Rows(*z[:2]) if isinstance(z, Multipliers | Rows) else Rows(z, None)
+    try:
+        return jax.tree.map(lambda row, a: jnp.broadcast_to(jnp.asarray(a, row.dtype), row.shape), rows, given)
+    except ValueError as error:
+        shapes = jax.tree.map(jnp.shape, rows)
+        raise InputError(f"{name}: needs numbers shaped like the constraints, here {shapes}.") from error
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------
@@ -671,6 +681,7 @@ def step_metrics(
     beyond = violation(all_constraints(problem, new.x, new.y) if values is None else values)
     dtype = dtype_of(new.x, new.y)
     own_y = bool(jax.tree.leaves(taken.d_y))
+    moved_z = () if new.z is None else jax.tree.map(lambda a, b, s: (a - b) / s, new.z, old.z, Rows(*scales[:2]))
 
     return Metrics(
         upper=taken.upper,
@@ -690,4 +701,5 @@ def step_metrics(
         distance=taken.distance,
         weight=jnp.ones((), dtype),
         lower_status=taken.status,
+        step_z=trees.norm(moved_z),
     )

@@ -47,6 +47,7 @@ from hierax._methods.salvf_settings import (
     FORGETS,
     FORGETS_NOISY,
     SALVFSettings,
+    StepInfo,
     Storm,
     below_curvature,
     filled,
@@ -182,7 +183,8 @@ class SALVF(SALVFSettings):
         c1: weight of the value-function gap G - E; the bias of y along the constraints is about |F_y|/(c1 mu_G).
         c2: weight of the outer constraint term.
         gamma1: penalty parameter of the augmented Lagrangian; inf: the plain Lagrangian.
-        gamma2: proximal parameter of the envelope; 0 where the inner solver is exact, and only there.
+        gamma2: proximal parameter of the envelope; 0 where the inner solver is exact, and allowed with SALM: E is then
+            the augmented dual's best value v(x), and z plays no part.
         tau: step of the outer multiplier nu, in (0, 1].
         penalty: "multiplier" (default) or the paper's "quadratic", whose bias is c1 |lam| / c2 in y and, in x, that of
             phi(x) - c1^2 |lam*(x)|^2 / (2 c2).
@@ -192,14 +194,14 @@ class SALVF(SALVFSettings):
         batch_xi: samples of xi~ per outer step (the paper's q_k), likewise.
         inner: the inner solver: `SALM()`, or one that is exact, `Exact()` or `Conic()`; these see all of xi (a fixed
             sample where it is a `Sampler` without `exact`).
-        direction: `Plain()` or `Storm()` (variance reduction).
+        direction: `Plain()`, `Storm()` (variance reduction), or one of your own (docs/guides/own-direction.md).
         control_variate: subtract the inner gradient, noise and error, from the y-gradient, and likewise from the update
             of nu; None: where it applies (an exact inner solver, or a warm inner loop of at least 10 steps).
         follow: let y and nu move along with the inner solution, y <- y + (w_k - w_{k-1}), nu <- nu + c1 (lam_k -
             lam_{k-1}), before each step: they then need not catch up with x, which may take far longer steps. None:
             where the inner solver is exact, and where the steps of x and of SALM are estimated.
         start: "solve" first solves the lower level at x0 for (y, w, z, nu); "given" takes (x0, y0) as they are with
-            z = 0, as in the paper.
+            z = 0, as in the paper; where all numbers are given too, no samples go into a look at the start.
         repair: steps of a final SALM run with gamma2 = 0 whose (y', z'), nearly feasible, is returned as y and lam (the
             paper's eq. 2.14), or a solver, `Exact()` or `Conic()`, whose answer (y*(x), lam*(x)) is; 0: none.
         scales: divisors of the constraints; None: the norm of each constraint's gradient in y at the start, unless c2,
@@ -211,6 +213,7 @@ class SALVF(SALVFSettings):
             (): none. What is given is never changed.
         bound: B of the paper's Z = [0, B/sqrt(p)]^p, the set of z with p constraints; None: z >= 0 alone. A B below
             sqrt(p) max lam*(x) keeps z from lam* without further notice.
+        z0: the first z, shaped like the constraints, or `hx.Multipliers` where there are equalities; None: see `start`.
         units: powers of two in which y is measured while the method works; estimated at the start, not set by you.
         stage: the outer step whose sizes are in use where some size is a `Staircase`; set by the run, not by you.
 
@@ -272,17 +275,18 @@ class SALVF(SALVFSettings):
             xi=xi,
             inner=steps,
             inner_size=inner_size,
-            start=START_ROUNDS * steps,
+            start=0 if self.is_complete else START_ROUNDS * steps,
             needs_all_xi=self.solver is not None,
             asked=tuple((name, n) for name, size in asked for n in values_of(size)),
             stage=self.stage,
         )
 
     def begin(self, problem: Problem, x0: PyTree, y0: PyTree, key: PRNGKeyArray, look: Tickets | None = None) -> Begun:
-        """Estimate what is unset and solve the lower level at x0, once.
+        """Estimate what is unset and solve the lower level at x0, once; where all is given only L_Psi is estimated.
 
         The estimate looks at the first batches of zeta, which the run draws again: they cost no further samples.
         """
+        complete = self.is_complete
         doubts = self.solver.doubts(problem, x0, y0, samples.whole(problem.xi, key)) if self.solver else {}
         self = structured(self, problem)
         dtype = dtype_of(x0, y0)
@@ -317,11 +321,16 @@ class SALVF(SALVFSettings):
             return (most, w, lam), None
 
         # Both points in one loop, so that the norms compile once.
-        begin = (estimate.nothing(dtype), y0, common.no_multipliers(problem, x0, y0))
-        (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
+        most, w, lam = begin = (estimate.nothing(dtype), y0, common.no_multipliers(problem, x0, y0))
+        if complete:
+            most = estimate.curvature(rescaled, x0, w, lam, zeta, xi, bool(self.follow))
+        else:
+            (most, w, lam), _ = jax.lax.scan(norms_at, begin, jnp.array([True, False]))
         method = filled(self, most, scales, lengths(most), forgets, dtype)
         if self.start == "given":
             w, lam = y0, common.no_multipliers(problem, x0, y0)
+        if self.z0 is not None:
+            method = dataclasses.replace(method, z0=common.rows_like(problem.rows(x0, y0), self.z0, "SALVF(z0)"))
         w = jax.tree.map(jnp.multiply, w, units)
         state = first_state(method, start, x0, w, lam, key, below_curvature(method, most))
         return Begun(method, state, doubts)
@@ -354,7 +363,8 @@ class SALVF(SALVFSettings):
 
         factor_y = (watch.share if "y" in adapt else jnp.ones_like(watch.share)) / watch.growth
         alpha, fastest = alphas(self, state, factor_y, dtype_of(point.x, point.y))
-        d, memory = self.direction.direction(gradient, point, memory, fastest, weights.c1)
+        info = StepInfo(state.step, fastest, weights.c1)
+        d, memory = self.direction.direction(gradient, point, memory, info)
         # 3. One projected step per block; nu follows the constraints at the new point.
         x, x_rule = common.apply_rule(self.steps.x, state.rules[0], problem.x_set, point.x, d.x, state.step)
         y, y_rule = common.apply_rule(self.steps.y, state.rules[1], problem.y_set, point.y, d.y, state.step, factor_y)
@@ -447,6 +457,12 @@ class SALVF(SALVFSettings):
             limits = {f"first lower step {name}": (first, 2 * able.inner.eta_max)}
         return limits | common.limits_against(self, able, state, ("steps.x", "steps.y"))
 
+    def shown(self, state: SALVFState) -> dict[str, PyTree]:
+        """z, w and lam of a state, in the user's units."""
+        scales = Rows(*self.scales[:2])
+        z, lam = (jax.tree.map(jnp.divide, rows, scales) for rows in (state.point.z, state.lam))
+        return {"z": z, "w": state.w, "lam": lam}
+
     def psi_penalty(self, state: SALVFState) -> Penalty:
         """What Psi was made of at a state, for the certificate of a run."""
         return Penalty(
@@ -465,11 +481,11 @@ class SALVF(SALVFSettings):
         size, zeta = sizes.inner_size * sampled, sizes.zeta * (problem.zeta is not None)
         products_per_step = 3 if problem.xi is None else 1  # with a Hessian (`pace.py`)
         watched = 2 * products_per_step * bool({"x", "y", "inner"} & set(structured(self, problem).adapt or ()))
-        products = 2 * 4 * POWER_STEPS  # Hessian-vector products at two points, about 2 gradients each
+        products = 4 * (2 - self.is_complete) * POWER_STEPS  # Hessian-vector products, about 2 gradients each
         repair = 0 if isinstance(self.repair, AbstractLowerSolver) else self.repair
         start, below = sizes.start + products, sizes.inner + 2 * points + watched  # gradients of g
         return RunCosts(
-            start=Costs(0, sizes.start * size, products, start, start, lower_solves=1),
+            start=Costs(0, sizes.start * size, products, start, start, lower_solves=int(not self.is_complete)),
             step=Costs(zeta, sizes.xi * sampled + sizes.inner * size, points, below, below, lower_solves=1),
             end=Costs(0, repair * size, 0, repair, repair, lower_solves=int(bool(self.repair))),
         )
@@ -480,7 +496,7 @@ def first_state(
 ) -> SALVFState:
     """SALVF's state before its first step from a given point: `begin` without estimates and without a lower solve.
 
-        z = lam,     nu = c1 lam
+        z = lam, or z0 where the method has one,     nu = c1 lam
 
     Args:
         method: a SALVF whose numbers are all filled in, for example `begin(...).method`.
@@ -507,7 +523,9 @@ def first_state(
     scale = method.c1 if method.penalty == "multiplier" else jnp.zeros_like(method.c1)
     weighted = jax.tree.map(lambda a: scale * a, lam)
     top = top_of_z(method)
-    z = lam if top is None else nonnegative(lam, top)
+    scales = Rows(*method.scales[:2])
+    z = lam if method.z0 is None else jax.tree.map(jnp.multiply, method.z0, scales)
+    z = z if top is None else nonnegative(z, top)
     point = Point(x, y, z, Multipliers(weighted.inequalities, weighted.equalities, upper))
     rules = common.init_rules(method.steps, x, y, lam)
     watch = first_watch(method.adapt or (), curved, x, y)

@@ -17,6 +17,7 @@ beta_k < 2.5 c1 alpha_k or so, without any noise. The printed beta_{k+1} = beta 
 always gets there; the default beta_{k+1} = min(1, kappa c1 alpha_k) does not.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from hierax._base import settings
@@ -39,10 +41,71 @@ from hierax._methods import common
 from hierax._methods.common import setting
 from hierax._problem.problem import Multipliers, Problem
 
-Gradient = Callable[[Point], PyTree]
+Gradient = Callable[[Point], PsiGradient]
 
 
-class Plain(eqx.Module):
+class StepInfo(NamedTuple):
+    """What a direction is told of the step that it is made for.
+
+        u_{k+1} = Proj_U(u_k - alpha_k d_k)
+
+    Attributes:
+        step: k, the number of the outer step.
+        alpha: alpha_k, of the y-step; where the x-step is longer, that.
+        c1: the weight of the gap.
+
+    Examples:
+        >>> import hierax as hx
+        >>> hx.extend.StepInfo(step=0, alpha=0.1, c1=5.0).alpha
+        0.1
+
+    References:
+        docs/guides/own-direction.md
+    """
+
+    step: Array | int
+    alpha: Array | float
+    c1: Scalar | float
+
+
+class AbstractDirection(eqx.Module):
+    """From gradients of Psi to the direction of a step; subclass it to add one (`docs/guides/own-direction.md`).
+
+        u <- Proj_U(u - alpha_k d_k),     u = (x, y, z)
+
+    Examples:
+        >>> import hierax as hx
+        >>> sorted(hx.extend.AbstractDirection.__abstractmethods__)
+        ['direction', 'init']
+        >>> issubclass(hx.Storm, hx.extend.AbstractDirection)
+        True
+
+    References:
+        docs/guides/own-direction.md
+    """
+
+    gradients_per_step: ClassVar[int] = 1
+
+    @abc.abstractmethod
+    def init(self, point: Point) -> PyTree:
+        """What it remembers before the first step: a pytree of arrays, or None."""
+
+    @abc.abstractmethod
+    def direction(self, gradient: Gradient, point: Point, memory: PyTree, info: StepInfo) -> tuple[PsiGradient, PyTree]:
+        """d_k and what is remembered of it. `gradient(u)` is grad Psi^k(u) on the batches of this step, with its inner
+        solution, at any u = (x, y, z, nu); `point` is u_k.
+        """
+
+    def moved(self, memory: PyTree, move: Callable[[Point], Point]) -> PyTree:
+        """What is remembered, as if points in it had moved like the present one does other than by a step.
+
+        y and nu follow the inner solution, and c1 grows: a memory of points that are compared with the present one
+        needs `move(point)` of each. By itself nothing is moved.
+        """
+        return memory
+
+
+class Plain(AbstractDirection):
     """The stochastic gradient itself.
 
         d_k = grad Psi(u_k),    u = (x, y, z)
@@ -58,19 +121,12 @@ class Plain(eqx.Module):
         docs/methods/salvf.md
     """
 
-    gradients_per_step = 1
-
     def init(self, point: Point) -> None:
         """No memory."""
 
-    def direction(
-        self, gradient: Gradient, point: Point, memory: None, alpha: Array, c1: Scalar
-    ) -> tuple[PyTree, None]:
+    def direction(self, gradient: Gradient, point: Point, memory: None, info: StepInfo) -> tuple[PsiGradient, None]:
         """`gradient(point)`."""
         return gradient(point), None
-
-    def moved(self, memory: None, move: Callable[[Point], Point]) -> None:
-        """Nothing to move."""
 
 
 class StormMemory(NamedTuple):
@@ -81,7 +137,7 @@ class StormMemory(NamedTuple):
     beta: Array
 
 
-class Storm(eqx.Module):
+class Storm(AbstractDirection):
     """Variance reduction by momentum on gradient differences (the paper's SALVF-VR).
 
         d_k = grad Psi(u_k) + (1 - beta_k) (d_{k-1} - grad Psi(u_{k-1})),    beta_0 = 1
@@ -93,7 +149,8 @@ class Storm(eqx.Module):
         kappa: beta_{k+1} = min(1, kappa c1 alpha_k unit).
         schedule: None for the stable rule above; "paper" for beta_{k+1} = beta alpha_k^2, which warns.
         beta: with "paper", its coefficient (None: 1/alpha_0^2, alpha_0 before any cap, so that beta_k = k^(-2/3));
-            otherwise a constant beta_k, needed where an optax transformation hides alpha_k.
+            otherwise beta_k itself: a constant, a function of k, or an array whose entry k it is (the last one from
+            there on). beta_0 counts as 1. Needed where an optax transformation hides alpha_k.
         unit: curvature of the lower level in x, relative to the toy on which kappa = 10 was measured; it makes the
             rule independent of the units of G. None: estimated.
         z: correct the z part of the direction as well, as the paper's u = (x, y, z) has it. By default z moves by its
@@ -113,11 +170,15 @@ class Storm(eqx.Module):
 
     kappa: Number = 10.0
     schedule: Literal["paper"] | None = eqx.field(static=True, default=None)
-    beta: Number = None
+    beta: PyTree = None
     unit: Number = None
     z: bool = eqx.field(static=True, default=False)
 
-    gradients_per_step = 2
+    gradients_per_step: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        settings.check_settings(self, dict.fromkeys(("kappa", "unit"), settings.POSITIVE))
 
     def init(self, point: Point) -> StormMemory:
         """Before the first step beta = 1, so that d_0 is the plain gradient."""
@@ -129,20 +190,23 @@ class Storm(eqx.Module):
         return (of.x, of.y, of.z) if self.z else (of.x, of.y)
 
     def moved(self, memory: StormMemory, move: Callable[[Point], Point]) -> StormMemory:
-        """What is remembered as if the last point had moved like the present one, other than by a step."""
+        """The memory with its point moved."""
         return memory._replace(point=move(memory.point))
 
-    def next_beta(self, alpha: Array, c1: Scalar) -> Array:
-        """beta_{k+1} from alpha_k."""
+    def next_beta(self, info: StepInfo) -> Array:
+        """beta_{k+1} after step k."""
         if self.schedule == "paper":
-            return jnp.clip(self.beta * alpha**2, 0.0, 1.0)
-        if self.beta is not None:
-            return jnp.asarray(self.beta)
-        return jnp.minimum(1.0, self.kappa * self.unit * c1 * alpha)
+            return jnp.clip(self.beta * info.alpha**2, 0.0, 1.0)
+        if self.beta is None:
+            return jnp.minimum(1.0, self.kappa * self.unit * info.c1 * info.alpha)
+        if callable(self.beta):
+            return jnp.asarray(self.beta(jnp.asarray(info.step + 1, float)))
+        given = jnp.asarray(self.beta)
+        return given[jnp.minimum(info.step + 1, given.size - 1)] if given.ndim else given
 
     def direction(
-        self, gradient: Gradient, point: Point, memory: StormMemory, alpha: Array, c1: Scalar
-    ) -> tuple[PyTree, StormMemory]:
+        self, gradient: Gradient, point: Point, memory: StormMemory, info: StepInfo
+    ) -> tuple[PsiGradient, StormMemory]:
         """Replace the x and y parts of the gradient by their corrected versions; z keeps its own unless asked for."""
         new, old = gradient(point), gradient(memory.point)
         keep = 1.0 - memory.beta
@@ -152,7 +216,7 @@ class Storm(eqx.Module):
             memory.direction,
             self._blocks(old),
         )
-        beta = self.next_beta(alpha, c1).astype(memory.beta.dtype)
+        beta = self.next_beta(info).astype(memory.beta.dtype)
         return new._replace(**dict(zip("xyz", corrected, strict=False))), StormMemory(point, corrected, beta)
 
 
@@ -177,7 +241,11 @@ GAMMA1 = settings.Rule(
 )
 PENALTY = settings.one_of("multiplier", "quadratic")
 INNER = settings.instance_of((SALM, AbstractLowerSolver), "hx.SALM(), hx.Exact() or hx.Conic()")
-DIRECTION = settings.instance_of((Plain, Storm), "hx.Plain() or hx.Storm()")
+DIRECTION = settings.instance_of(AbstractDirection, "hx.Plain(), hx.Storm() or another hx.extend.AbstractDirection")
+BETA = settings.Rule(
+    lambda value: callable(value) or bool(np.all(np.abs(np.asarray(value) - 0.5) <= 0.5)),
+    "needs numbers in [0, 1]: one, one for every step, or a function k -> beta_k",
+)
 
 
 class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
@@ -191,12 +259,13 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
     penalty: Literal["multiplier", "quadratic"] = setting(PENALTY, "multiplier", static=True)
     steps: PyTree = setting(common.STEPS)
     inner: SALM | AbstractLowerSolver = setting(INNER, SALM())
-    direction: Plain | Storm = setting(DIRECTION, Plain())
+    direction: AbstractDirection = setting(DIRECTION, Plain())
     control_variate: bool | None = setting(settings.TRUE_FALSE_OR_UNSET, static=True)
     follow: bool | None = setting(settings.TRUE_FALSE_OR_UNSET, static=True)
     repair: int | AbstractLowerSolver = setting(REPAIR, 0, static=True)
     adapt: tuple[str, ...] | None = setting(ADAPT, static=True)
     bound: Number = setting(settings.POSITIVE)
+    z0: PyTree = None
     # What y is measured in while the method works: powers of two; ones where a step in y is given.
     units: PyTree = eqx.field(default=None, kw_only=True, repr=False)
     # The outer step whose sizes are in use, where some size is a `Staircase`: set by the run (`staged`).
@@ -220,13 +289,25 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
 
     def has_units(self) -> bool:
         """Whether a number is given that carries the constraints' units."""
-        gamma2 = self.gamma2 if self.solver is None else None  # an explicit 0 has no units
+        gamma2 = None if self.solver is not None or is_zero(self.gamma2) else self.gamma2  # 0 has no units
         return any(value is not None for value in (self.c2, self.gamma1, gamma2, self.bound))
 
     @property
     def solver(self) -> AbstractLowerSolver | None:
         """The inner solver where it gives the lower level's solution itself: gamma2 = 0, and z is lam. Else None."""
         return self.inner if isinstance(self.inner, AbstractLowerSolver) else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that moves the run is left to the lower level's solution at x0: it is then not solved."""
+        inner, steps, storm = self.inner, self.steps or common.Steps(), self.direction
+        given = [self.c1, self.c2, self.gamma1, steps.x, steps.y]
+        if isinstance(inner, SALM):
+            given += [self.gamma2, steps.z, inner.eta, inner.rho]
+            given += [] if inner.rule == "paper" else [inner.eta_max, inner.rho_max]
+        if isinstance(storm, Storm) and storm.schedule is None:
+            given += [storm.unit if storm.beta is None else storm.beta]
+        return self.start == "given" and all(value is not None for value in given)
 
     @property
     def weights(self) -> Weights:
@@ -256,13 +337,27 @@ class SALVFSettings(common.FromLowerSolution, common.WithSmoothness):
 S = TypeVar("S", bound=SALVFSettings)
 
 
+def is_zero(gamma2: Number) -> bool:
+    """Whether a 0 is given: no number that a program computes."""
+    return not isinstance(gamma2, jax.core.Tracer) and settings.NOT_NEGATIVE.fits(gamma2) and not np.any(gamma2)
+
+
 def check_inner(method: SALVFSettings) -> None:
-    """Refuse settings that do not fit the inner solver: with an exact one gamma2 is 0, and a repair has no steps."""
-    gamma2, repair, name = method.gamma2, method.repair, type(method.inner).__name__
-    if method.solver is None:
-        settings.check_setting("SALVF", "gamma2", gamma2, settings.POSITIVE)
+    """Refuse settings that do not fit the inner solver: with an exact one gamma2 is 0, and a repair has no steps.
+
+    With gamma2 = 0 the best multiplier at fixed w is infinite, so SALM has to find it by steps of its own.
+    """
+    gamma2, repair, inner, name = method.gamma2, method.repair, method.inner, type(method.inner).__name__
+    if isinstance(inner, SALM):
+        settings.check_setting("SALVF", "gamma2", None if is_zero(gamma2) else gamma2, settings.POSITIVE)
+        cold = not inner.warm and inner.rule == "capped"
+        if is_zero(gamma2) and (inner.dual_free or cold or (inner.rho is None and method.gamma1 == math.inf)):
+            raise InputError(
+                "SALVF(gamma2=0): needs SALM with dual steps (dual_free=False), from the last lam or from 0 (warm=True "
+                'or rule="paper"), and rho where gamma1 is inf.'
+            )
         return
-    if gamma2 is not None and not eqx.is_array(gamma2) and not (settings.is_number(gamma2) and float(gamma2) == 0.0):
+    if gamma2 is not None and not eqx.is_array(gamma2) and not is_zero(gamma2):
         raise InputError(f"SALVF(gamma2={gamma2}): with inner={name}() gamma2 is 0; leave it unset.")
     if isinstance(repair, int) and repair:
         raise InputError(f"SALVF(repair={repair}): steps need inner=hx.SALM(); give repair=hx.{name}().")
@@ -271,10 +366,11 @@ def check_inner(method: SALVFSettings) -> None:
 def check_direction(method: SALVFSettings) -> None:
     """Refuse a direction that does not fit the steps."""
     direction = method.direction
-    if isinstance(direction, Plain):
+    if not isinstance(direction, Storm):
         return
     settings.check_settings(direction, {"schedule": settings.one_of(None, "paper"), "z": settings.TRUE_OR_FALSE})
-    settings.check_settings(direction, {"kappa": settings.POSITIVE, "beta": settings.POSITIVE})
+    one = direction.schedule is not None or not (callable(direction.beta) or np.ndim(direction.beta))
+    settings.check_settings(direction, {"beta": settings.POSITIVE if one else BETA})
     settings.check_setting("Storm", "beta", None if direction.schedule else direction.beta, settings.AT_MOST_ONE)
     hidden = method.steps is not None and settings.is_transformation(method.steps.y)
     if hidden and (direction.beta is None or direction.schedule == "paper"):
@@ -342,7 +438,13 @@ def _filled_salm(salm: SALM, at: Curvature, weights: Weights, dtype: jnp.dtype) 
     lower, weakest = jnp.maximum(at.lower_yy, tiny), jnp.maximum(at.lower_yy_min, tiny)
     curved = lower + square / stiffness_of(salm, weights) + at.constraint_yy  # L_w
     most = _ratio(curved, square)
-    return common.with_defaults(salm, dtype, eta=1 / weakest, rho=1 / weights.gamma2, eta_max=1 / curved, rho_max=most)
+    rho = 1 / dual_curvature(weights)
+    return common.with_defaults(salm, dtype, eta=1 / weakest, rho=rho, eta_max=1 / curved, rho_max=most)
+
+
+def dual_curvature(weights: Weights) -> Scalar:
+    """gamma2; where that is 0 gamma1, which is the curvature of the augmented Lagrangian's dual function at most."""
+    return jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
 
 
 def stiffness_of(inner: SALM | AbstractLowerSolver, weights: Weights) -> Scalar | float:
@@ -402,23 +504,23 @@ def _steps(
     method: SALVFSettings, weights: Weights, along_x: common.Normalised, smooth_y: Scalar, dtype: jnp.dtype
 ) -> common.Steps:
     asked = method.steps or common.Steps()
-    gamma = jnp.where(weights.gamma2 > 0, weights.gamma2, weights.gamma1)
     # y - w has no noise but that of F; the recursion of Storm sees the noise of all steps before.
     quiet = method.follow and method.control_variate and isinstance(method.direction, Plain)
+    z_step = (1.0 if method.follow else common.Z_STEP) / (weights.c1 * dual_curvature(weights))
     return common.Steps(
         x=common.filled_rule(asked.x, along_x, dtype),
         y=common.filled_rule(asked.y, common.Decay(1 / smooth_y, power=0.0 if quiet else 1 / 3), dtype),
-        z=common.filled_rule(asked.z, (1.0 if method.follow else common.Z_STEP) / (weights.c1 * gamma), dtype),
+        z=common.filled_rule(asked.z, z_step, dtype),
     )
 
 
 def _direction(
     method: SALVFSettings, at: Curvature, gamma1: Scalar | float, steps: common.Steps, dtype: jnp.dtype
-) -> Plain | Storm:
-    """Storm with its numbers filled in; `Plain` has none."""
+) -> AbstractDirection:
+    """The direction with every number an array; Storm's are filled in."""
     direction = method.direction
     if not isinstance(direction, Storm):
-        return direction
+        return common.as_arrays(direction, dtype)
     # What the frozen (w, lam) miss: how grad_x ell moves through w*(x), and the stiffness J_x^2/gamma1 of mu at
     # fixed w.
     moving = at.response + at.jacobian_x**2 / gamma1
@@ -430,6 +532,6 @@ def _direction(
     return dataclasses.replace(
         direction,
         kappa=given(direction.kappa, Storm.kappa, dtype),
-        beta=None if beta is None else given(beta, 0.0, dtype),
+        beta=beta if beta is None or callable(beta) else jnp.asarray(beta, dtype),
         unit=given(direction.unit, moving / KAPPA_CURVATURE, dtype),
     )

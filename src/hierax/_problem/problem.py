@@ -205,16 +205,12 @@ class Problem(eqx.Module):
 
     def described(self) -> list[tuple[str, str]]:
         """The problem in words, part by part."""
-        functions = {
-            "upper objective f": self.upper,
-            "lower objective g": self.lower,
-            "constraints h <= 0": self.constraints,
-            "equalities e = 0": self.equalities,
-            "upper constraints": self.upper_constraints,
-        }
-        named = [(name, "none" if one is nothing else function_text(one)) for name, one in functions.items()]
+        names = "upper objective f", "lower objective g", "constraints h <= 0", "equalities e = 0", "upper constraints"
+        functions = self.upper, self.lower, self.constraints, self.equalities, self.upper_constraints
+        texts = ["none" if one is nothing else function_text(one) for one in functions]
         sets = [("X", set_text(self.x_set)), ("Y", set_text(self.y_set))]
-        return [*named, *sets, ("samples zeta of f", source_text(self.zeta)), ("samples xi of g", source_text(self.xi))]
+        sources = [("samples zeta of f", source_text(self.zeta)), ("samples xi of g", source_text(self.xi))]
+        return [*zip(names, texts, strict=True), *sets, *sources]
 
     def _repr_html_(self) -> str:
         """The problem as notebooks show it."""
@@ -249,3 +245,16 @@ def scaled(problem: Problem, scales: Multipliers) -> Problem:
     pairs = zip(CONSTRAINTS, scales, strict=True)
     parts: dict[str, Any] = {name: divided(getattr(problem, name), scale) for name, scale in pairs}
     return dataclasses.replace(problem, **parts)
+
+
+def row_of_nan(problem: Problem) -> str:
+    """Which row of the data is NaN, and what to do about it, in words; empty: none, or nobody knows."""
+    for name in ("zeta", "xi"):
+        source, begin = getattr(problem, name), 0
+        for part in source.parts() if isinstance(source, Finite | FiniteFiles) else ():
+            rows = [np.isnan(np.asarray(leaf)).reshape(len(leaf), -1).any(axis=1) for leaf in jax.tree.leaves(part)]
+            wrong = np.any(rows, axis=0)
+            if wrong.any():
+                return f"{name}: row {begin + int(np.argmax(wrong))} is NaN. Remove such rows, or fill them in."
+            begin += wrong.size
+    return ""

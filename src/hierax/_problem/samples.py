@@ -12,10 +12,11 @@ mapping of a file that becomes shorter ends the process.
 """
 
 import abc
+import errno
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike, fspath
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -32,7 +33,8 @@ from hierax._base.jaxprs import calls_the_host, depends_on_arguments, same_numbe
 from hierax._base.settings import COUNT_GIVEN, TRUE_OR_FALSE, check_setting
 from hierax._base.trees import on_device
 
-FEW = 64  # rows that tell the contents of a file from those of others
+PAGE_BYTES = 4096  # between two rows of a file that are still read together
+FINGERPRINT_ROWS = 64  # that tell the contents of a file from those of others
 WHAT = "Finite.from_files(paths)"
 TRACED_SAMPLES = 2  # samples of a batch that a function, or a `draw`, is traced with to see what it is
 
@@ -125,6 +127,10 @@ class Finite(AbstractSource):
         """All rows as one batch."""
         return self.arrays
 
+    def parts(self) -> Iterator[PyTree]:
+        """All rows, in one piece."""
+        yield self.arrays
+
     @staticmethod
     def from_files(paths: PyTree, replace: bool = True) -> "FiniteFiles":
         """A data set in .npy files that stay on disk: the rows of every batch are read as they are needed.
@@ -205,6 +211,8 @@ class NpyFile(NamedTuple):
         """The file at a path; InputError where its rows cannot be read one by one."""
         where = Path(path).absolute()
         try:
+            if where.exists() and not where.is_file():  # a FIFO would be waited for without end
+                raise OSError(errno.EINVAL, "it is no plain file")
             mapped = np.lib.format.open_memmap(where, mode="r")
         except OSError as error:
             raise InputError(f"{WHAT}: cannot read {where}: {error.strerror or error}.") from error
@@ -230,19 +238,24 @@ class NpyFile(NamedTuple):
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """These rows; `numbers` ascend, so that the file is read in one direction and neighbours at once."""
-        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        into = rows.reshape(-1).view(np.uint8).data
-        ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers)).tolist()
+        """These rows, in their order; the file is read in one direction, and neighbours at once."""
+        order = np.argsort(numbers, kind="stable")
+        there = numbers[order]
+        rows, places = np.empty((len(numbers), *self.shape[1:]), self.dtype), self.offset + there * self.row_bytes
+        # Rows that are close are read together, a megabyte at most: what lies between is copied faster than skipped.
+        apart = (np.diff(places) > self.row_bytes + PAGE_BYTES) | (np.diff(places // 2**20) > 0)
+        ends = np.append(np.flatnonzero(apart) + 1, len(numbers)).tolist()
         try:
             with open(self.path, "rb") as file:
                 self._check_size(file)
                 for first, end in zip([0, *ends], ends, strict=False):
-                    part = into[first * self.row_bytes : end * self.row_bytes]
-                    file.seek(self.offset + int(numbers[first]) * self.row_bytes)
-                    if file.readinto(part) < len(part):
+                    file.seek(int(places[first]))
+                    length = int(places[end - 1] - places[first]) + self.row_bytes
+                    if len(part := file.read(length)) < length:
                         self._check_size(file)  # it was cut off since the last look
                         raise OSError("it ends before its last row")
+                    found = np.frombuffer(part, self.dtype).reshape(-1, *self.shape[1:])
+                    rows[order[first:end]] = found[there[first:end] - there[first]]
         except OSError as error:
             raise InputError(f"{WHAT}: cannot read {self.path} any more: {error.strerror or error}.") from error
         return rows.astype(self.dtype.newbyteorder("="), copy=False)
@@ -292,18 +305,19 @@ class FiniteFiles:
 
     def rows(self, numbers: np.ndarray) -> PyTree:
         """The rows with these numbers, of any shape, as arrays with the axes of `numbers` in front."""
-        different, where = np.unique(numbers.reshape(-1), return_inverse=True)
-
-        def read(file: NpyFile) -> np.ndarray:
-            return file.rows(different)[where].reshape(*numbers.shape, *file.shape[1:])
-
-        return jax.tree.unflatten(self._structure, [read(file) for file in self._files])
+        parts = [file.rows(numbers.reshape(-1)).reshape(*numbers.shape, *file.shape[1:]) for file in self._files]
+        return jax.tree.unflatten(self._structure, parts)
 
     def some_rows(self, count: int, seed: tuple[int, ...]) -> PyTree:
-        """So many different rows, chosen by a seed; all of them where there are no more."""
+        """`count` different rows, chosen by a seed; all rows where there are no more."""
         if count >= self.size:
             return self.rows(np.arange(self.size))
         return self.rows(np.random.default_rng(seed).choice(self.size, count, replace=False))
+
+    def parts(self) -> Iterator[PyTree]:
+        """All rows, in pieces of so many as are usual."""
+        for first in range(0, self.size, FRESH_SAMPLES):
+            yield self.rows(np.arange(first, min(first + FRESH_SAMPLES, self.size)))
 
     def shapes(self, n: int) -> PyTree:
         """The form of n rows."""
@@ -316,7 +330,7 @@ class FiniteFiles:
         Names of files do not matter: they may have moved. Reading all of a large file would take too long.
         """
         whole = hashlib.sha256()
-        numbers = np.unique(np.linspace(0, self.size - 1, FEW).astype(np.int64))
+        numbers = np.unique(np.linspace(0, self.size - 1, FINGERPRINT_ROWS).astype(np.int64))
         for file in self._files:
             whole.update(f"{self._structure} {file.dtype.name} {file.shape}".encode())
             whole.update(file.rows(numbers).tobytes())

@@ -154,6 +154,13 @@ class Box(AbstractSet):
             for leaf in jax.tree.leaves(getattr(self, name), is_leaf=lambda leaf: leaf is None) or [None]:
                 _check_number(f"Box({name})", leaf, "numbers or arrays; -jnp.inf and jnp.inf where there is no bound")
         for low, high in zip(jax.tree.leaves(self.lower), jax.tree.leaves(self.upper), strict=False):
+            shapes = np.shape(low), np.shape(high)
+            try:
+                np.broadcast_shapes(*shapes)
+            except ValueError:
+                raise InputError(
+                    f"Box(lower, upper): bounds of shapes {shapes[0]} and {shapes[1]} do not fit."
+                ) from None
             if _concrete(low) and _concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
                 raise InputError(
                     f"Box(lower={self.lower}, upper={self.upper}) is empty: every lower bound must be <= the upper "
@@ -404,9 +411,8 @@ def _check_positive(name: str, value: PyTree, said: str) -> None:
 
 
 def _concrete(value: object) -> bool:
-    return isinstance(value, int | float | np.ndarray | np.generic) or (
-        isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
-    )
+    kinds = int | float | np.ndarray | np.generic | jax.Array
+    return isinstance(value, kinds) and not isinstance(value, jax.core.Tracer)
 
 
 def _box(lower: PyTree, upper: PyTree, tree: PyTree) -> Bounds:

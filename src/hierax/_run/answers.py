@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from hierax._base.constants import FINE
 from hierax._base.errors import InputError
-from hierax._base.files import Json
+from hierax._base.files import Json, json_in
 from hierax._base.text import arrays_by_path
 from hierax._base.trees import split_variable
 from hierax._compile.configuration import float64
@@ -67,11 +67,11 @@ def content_of(solution: Solution) -> dict[str, Json]:
 def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
     """The answer in a file, in the structure of the problem's start; InputError says what does not fit."""
     try:
-        content = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
+        content = json_in(path.read_bytes(), parse_constant=_refuse_constant)
     except FileNotFoundError:
         text = f"{path}: there is no such file; `hierax solve` writes answer.json into its folder (--out)."
         raise InputError(text) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: is not JSON ({error}).") from error
     if not isinstance(content, dict) or "x" not in content or "y" not in content:
         raise InputError(f"{path}: needs an object with x and y.")
@@ -85,15 +85,10 @@ def read(path: Path, problem: Problem, x0: PyTree, y0: PyTree) -> Answer:
         if not isinstance(stated.get(name), str | None):
             raise InputError(f"problem.{name}: needs a text.")
     claimed = content.get("F")
-    return Answer(
-        x,
-        y,
-        _multipliers(content.get("multipliers"), problem, x, y),
-        None if claimed is None else float(_numbers("F", claimed, ())),
-        stated.get("sha256"),
-        stated.get("jax"),
-        hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest(),
-    )
+    value = None if claimed is None else float(_numbers("F", claimed, ()))
+    multipliers = _multipliers(content.get("multipliers"), problem, x, y)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return Answer(x, y, multipliers, value, stated.get("sha256"), stated.get("jax"), digest)
 
 
 def _variable(name: str, given: object, like: PyTree) -> PyTree:
@@ -110,9 +105,8 @@ def _filled(name: str, given: object, like: PyTree) -> PyTree:
     if set(found) != set(wanted):
         odd = sorted(set(found) ^ set(wanted))[0]
         raise InputError(f"{name}: {'has no' if odd in wanted else 'does not know'} {odd!r}; needs {sorted(wanted)}.")
-    leaves = [
-        _numbers(f"{name}.{path}" if path else name, found[path], tuple(leaf.shape)) for path, leaf in wanted.items()
-    ]
+    titles = {path: f"{name}.{path}" if path else name for path in wanted}
+    leaves = [_numbers(titles[path], found[path], tuple(leaf.shape)) for path, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -141,8 +135,8 @@ def _object(name: str, given: object) -> dict[str, Any]:
 def _numbers(name: str, given: object, shape: tuple[int, ...]) -> np.ndarray:
     """Nested lists of numbers as an array of that shape."""
     try:
-        array = np.asarray(given)
-    except (ValueError, OverflowError) as error:
+        array = np.asarray(given) if _holds_numbers(given) else np.zeros(0, bool)  # one long text would widen all
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{name}: is no array ({error}).") from error
     if array.dtype.kind not in "iuf":
         raise InputError(f"{name}: needs numbers, or nested lists of them.")
@@ -151,6 +145,10 @@ def _numbers(name: str, given: object, shape: tuple[int, ...]) -> np.ndarray:
     if not np.isfinite(array).all():
         raise InputError(f"{name}: has entries that are not finite.")
     return array.astype(np.float64)
+
+
+def _holds_numbers(given: object) -> bool:
+    return all(map(_holds_numbers, given)) if isinstance(given, list) else type(given) in (int, float)
 
 
 def _refuse_constant(name: str) -> float:

@@ -31,10 +31,11 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from hierax._base.errors import InputError
 from hierax._base.imports import lazy
 from hierax._base.interrupt import Interrupt
-from hierax._base.settings import NEVER, is_number, is_whole
+from hierax._base.settings import NEVER, TRUE_FALSE_OR_UNSET, check_setting, is_number, is_whole
 from hierax._base.trees import is_key
 from hierax._compile.bound import Bound, compiling
 from hierax._judge.psi import Penalty
+from hierax._lower.linear import OutOfTime
 from hierax._problem.problem import Problem
 from hierax._run.checkpoints import NOTHING_KEPT, Notes
 from hierax._run.device import Output, Run
@@ -49,12 +50,7 @@ Show = Callable[[int, Numbers | None], None]
 
 SHOWN = ("upper", "violation", "gap", "stationarity")
 LINE_SECONDS = 5.0  # seconds between two lines on stderr
-CHUNK_SECONDS = 0.5  # how long the host stays away: progress, Ctrl-C, callbacks and the clock wait this long
 MOMENT_SECONDS = 0.02  # between two looks while something is waited for; as much work is worth a chunk of its own
-
-
-class OutOfTime(Exception):
-    """The seconds were used up while a run waited for something."""
 
 
 class Interrupted(Exception):
@@ -118,7 +114,7 @@ class Patience:
         if self._interrupt is not None and self._interrupt.asked:
             raise Interrupted
         if self._clock is not None and self._clock.passed:
-            raise OutOfTime
+            raise OutOfTime("the Stream has given too few batches")
 
     def wait_for(
         self, get: Callable[..., Item], seconds: float, meanwhile: Callable[[float], object] = lambda waited: None
@@ -255,6 +251,9 @@ class Info(NamedTuple):
         x: the upper variable.
         y: the lower variable.
         record: the latest entry of the history, by name.
+        z: SALVF's z, as `hx.extend.Rows` in the user's units; None where the method has none.
+        w: its inner solver's w.
+        lam: its inner solver's lam, like z.
 
     Examples:
         >>> import hierax as hx
@@ -274,6 +273,9 @@ class Info(NamedTuple):
     x: PyTree
     y: PyTree
     record: dict[str, Any]
+    z: PyTree = None
+    w: PyTree = None
+    lam: PyTree = None
 
 
 class State(NamedTuple):
@@ -324,14 +326,15 @@ class Call:
     progress: bool | None = None
     state: State | None = None
     mesh: Mesh | None = None
-    quiet: bool = False
+    max_samples: int | None = None
     notes: Notes = NOTHING_KEPT
+    quiet: bool = False
     clock: Clock = dataclasses.field(init=False)
     news: News = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse values that no method could make sense of."""
-        for name in ("max_steps", "record_every"):
+        for name in ("max_steps", "record_every", "max_samples"):
             value = getattr(self, name)
             if value is not None and not (is_whole(value) and 1 <= value <= NEVER):
                 raise InputError(f"{name}={value!r}: needs a whole number >= 1, and below 2**31.")
@@ -339,8 +342,9 @@ class Call:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
                 raise InputError(f"{name}={value!r}: needs a positive number or None.")
+        check_setting("solve", "progress", self.progress, TRUE_FALSE_OR_UNSET)
         if self.output is not None and self.output not in get_args(Output):
-            raise InputError(f"output={self.output!r}: choose 'last', 'tail', 'best' or 'random'.")
+            raise InputError(f"output={self.output!r}: choose one of {', '.join(map(repr, get_args(Output)))}.")
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback: needs a function of one argument, got {type(self.callback).__name__}.")
         if self.callback is not None and not isinstance(self.callback, Guarded):
@@ -349,7 +353,7 @@ class Call:
             raise InputError(f"state: needs the state of an earlier solution, got {type(self.state).__name__}.")
         if not (is_whole(self.seed) and 0 <= self.seed <= np.iinfo(np.int64).max) and not is_key(self.seed):
             raise InputError(f"seed={self.seed!r}: needs a whole number or a JAX key; the number >= 0, below 2**63.")
-        for name in ("max_steps", "record_every", "seed"):
+        for name in ("max_steps", "record_every", "max_samples", "seed"):
             if isinstance(getattr(self, name), np.integer):
                 object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "clock", Clock(self.seconds))
@@ -367,7 +371,8 @@ class Call:
 
     def arguments(self) -> dict[str, object]:
         """The arguments that it takes to repeat the call, as they were given; those left unset are left out."""
-        given = {name: getattr(self, name) for name in ("max_steps", "seconds", "tol", "record_every", "output")}
+        names = ("max_steps", "max_samples", "seconds", "tol", "record_every", "output")
+        given = {name: getattr(self, name) for name in names}
         given["seed"] = self.seed if isinstance(self.seed, int) else "a JAX key"
         given["state"] = None if self.state is None else "goes on from an earlier run"
         return {name: value for name, value in given.items() if value is not None}
@@ -417,12 +422,14 @@ class Guarded:
         self.error: BaseException | None = None
         self.stopped = False  # whether the latest call ended its run
 
-    def __call__(self, info: Info) -> bool:
+    def __call__(self, info: Info, note: Callable[[Mapping[str, Any]], None] = lambda numbers: None) -> bool:
         """Whether the run is to end: the callback says True, of Python or NumPy, or has failed; Ctrl-C is the run's own
-        business.
+        business. A dict that it returns goes to `note`.
         """
         try:
             answer = self._function(info) if self.error is None else True
+            if isinstance(answer, Mapping):
+                note(answer)
             self.stopped = isinstance(answer, bool | np.bool_) and bool(answer)
         except KeyboardInterrupt:
             raise

@@ -28,7 +28,6 @@ import json
 import logging
 import math
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -40,8 +39,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from hierax._base.errors import InputError, warn
-from hierax._base.files import FolderLock, Json, write_whole
+from hierax._base.errors import HieraxWarning, InputError, printable, warn
+from hierax._base.files import FolderLock, Json, json_in, write_whole
 from hierax._base.settings import is_number
 from hierax._base.text import versions
 from hierax._base.trees import is_key, on_device
@@ -82,10 +81,14 @@ def save(file: BinaryIO, found: Packed) -> None:
 
 
 def load(file: BinaryIO) -> Packed:
-    """What was saved in a file."""
+    """What was saved in a file; ValueError where it holds more than its length, as compressed or shared entries do."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
+        if sum(entry.file_size for entry in stored.zip.infolist()) > length:
+            raise ValueError("it holds more than its length")
         text, *arrays = (stored[name] for name in stored.files)
-    return Packed(json.loads(text.tobytes()), arrays)
+    return Packed(json_in(text.tobytes()), arrays)
 
 
 def _taken_apart(value: object, arrays: list[np.ndarray]) -> Json:
@@ -213,10 +216,10 @@ def _like(leaf: PyTree, array: np.ndarray, name: str, key: str | None) -> PyTree
 
 # -- the folder -------------------------------------------------------------------------------------------------------
 
-FORMAT = "hierax checkpoint 5"
+FORMAT = "hierax checkpoint 6"
 UNKNOWN = "unknown"  # a part that no text determines: a Stream's data, a function that calls back to Python
 FUNCTION = "function "  # begins the name of what a function computes, whose text is JAX's own
-NAME = re.compile(r"checkpoint-(\d{8})")
+NAME = "checkpoint-"  # begins the name of a file; its number follows
 CHECKPOINT_SECONDS = 60.0  # seconds of work that a kill may cost
 
 logger = logging.getLogger("hierax")
@@ -238,11 +241,11 @@ class Checkpoint(NamedTuple):
     records: dict[str, Packed]
 
 
-def numbers_in(path: Path) -> list[int]:
-    """The numbers of the checkpoints in a folder, in their order; none where there is no such folder."""
-    with contextlib.suppress(OSError):
-        found = [NAME.fullmatch(name) for name in os.listdir(path)]
-        return sorted(int(match.group(1)) for match in found if match)
+def checkpoints_in(path: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first; none where there is no such folder."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = [name for name in sorted(os.listdir(path)) if name.startswith(NAME)]
+        return [path / name for name in names if name.removeprefix(NAME).isdecimal()]
     return []
 
 
@@ -250,13 +253,9 @@ def clear(path: Path) -> None:
     """Remove the checkpoints of a folder that no other run is using; InputError where one is."""
     if path.exists():
         lock = FolderLock(path)
-        for place in (_place(path, number) for number in numbers_in(path)):
+        for place in checkpoints_in(path):
             shutil.rmtree(place) if place.is_dir() else place.unlink()  # those of older formats are folders
         lock.release()
-
-
-def _place(path: Path, number: int) -> Path:
-    return path / f"checkpoint-{number:08d}"
 
 
 def newest_checkpoint(path: Path) -> Checkpoint | None:
@@ -265,9 +264,11 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     Raises:
         InputError: there are some, and all are damaged.
     """
-    numbers = numbers_in(path)
-    for number in reversed(numbers):
-        place = _place(path, number)
+    try:
+        places = checkpoints_in(path)
+    except OSError as error:
+        raise InputError(f"checkpoint={str(path)!r}: cannot be read ({error}).") from error
+    for place in reversed(places):
         try:
             return read_checkpoint(place)
         except InputError:
@@ -275,7 +276,7 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
         except Exception as error:  # a flipped bit may raise almost anything
             damage = f"{type(error).__name__}: {error}"
             warn(f"checkpoint {place} is damaged ({damage}); the one before it is used, where there is one.")
-    if numbers:
+    if places:
         raise InputError(
             f"checkpoint={str(path)!r}: every checkpoint in this folder is damaged. Remove the folder to begin anew, "
             "or name another one."
@@ -283,15 +284,22 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     return None
 
 
+def _hash_of(content: dict[str, Any]) -> str:
+    """The hash of what a checkpoint says, its arrays apart: these have checksums of their own."""
+    return HASH + hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Add a checkpoint, and remove all but the newest two. Raises OSError; what was there then stays."""
     records, arrays = packed(checkpoint.records)
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"format": FORMAT, "written": written, **checkpoint._asdict(), "records": records}
-    place = _place(path, max(numbers_in(path), default=0) + 1)
-    write_whole(place, lambda file: save(file, Packed(content, arrays)))
-    for number in numbers_in(path)[:-2]:
-        _place(path, number).unlink(missing_ok=True)
+    content["sha256"] = _hash_of(content)
+    number = max((int(place.name.removeprefix(NAME)) for place in checkpoints_in(path)), default=0) + 1
+    write_whole(path / f"{NAME}{number:08d}", lambda file: save(file, Packed(content, arrays)))
+    with contextlib.suppress(OSError):  # one too many is no harm
+        for place in checkpoints_in(path)[:-2]:
+            place.unlink(missing_ok=True)
 
 
 def read_checkpoint(place: Path) -> Checkpoint:
@@ -302,6 +310,8 @@ def read_checkpoint(place: Path) -> Checkpoint:
             content, arrays = load(file)
     if content["format"] != FORMAT:
         raise InputError(f"{place}: has the format {content['format']!r}; this hierax reads {FORMAT!r}.")
+    if content.pop("sha256") != _hash_of(content):
+        raise ValueError("its text does not fit its checksum")
     records = unpacked(Packed(content["records"], arrays), (Packed,))
     return Checkpoint(content["identity"], content["versions"], content["progress"], records)
 
@@ -316,7 +326,7 @@ class Journal:
         self.path, self.every = path, every
         self.records: dict[str, Packed] = {}
         self.log_lines: list[str] = []  # for the log of the solution
-        self._lock: FolderLock | None = None
+        self.lock: FolderLock | None = None
         self._identity: dict[str, str] = {}
         self._progress = ""
         self._changed = False
@@ -327,7 +337,7 @@ class Journal:
     def open(self, identity: dict[str, str]) -> None:
         """Lock the folder and take over what is in it, if it belongs to the same call."""
         assert self.path is not None
-        self._lock, self._identity = FolderLock(self.path), identity
+        self.lock, self._identity = FolderLock(self.path), identity
         try:
             self._take_over(self.path)
         except BaseException:
@@ -359,13 +369,8 @@ class Journal:
                 "of an uninterrupted run."
             )
         self.records, self._progress = dict(found.records), found.progress
-        self.log_lines.append(f"Resumed from the checkpoint {path} ({found.progress}).")
+        self.log_lines.append(printable(f"Resumed from the checkpoint {path} ({found.progress})."))
         logger.info("%s", self.log_lines[-1])
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the folder is locked for this call."""
-        return self._lock is not None
 
     @property
     def left(self) -> float:
@@ -374,7 +379,7 @@ class Journal:
         A checkpoint counts when it is written: until then a kill costs all that was done since the one before. Where
         writing takes most of that time, as much time is left for the run.
         """
-        if self._lock is None:
+        if self.lock is None:
             return math.inf
         reserve = 2 * self._write_seconds  # the next one may take longer to be written than the last
         between = max(self.every / 2 - reserve, self._write_seconds)  # half: a busy machine may take twice as long
@@ -391,14 +396,14 @@ class Journal:
 
     def write(self) -> None:
         """Write a checkpoint, if anything has changed. A failure ends no run, whatever it is: the last one stays."""
-        if self._lock is None or self.path is None or not self._changed:
+        if self.lock is None or self.path is None or not self._changed:
             return
         self._taken = self._put_at
         begin = time.monotonic()
         try:
-            if not self._lock.there:  # the folder was deleted
-                self._lock.release()
-                self._lock = FolderLock(self.path)
+            if not self.lock.there:  # the folder was deleted
+                self.lock.release()
+                self.lock = FolderLock(self.path)
             write_checkpoint(self.path, Checkpoint(self._identity, versions(), self._progress, self.records))
             self._failed, self._changed = "", False
         except Exception as error:
@@ -408,19 +413,20 @@ class Journal:
     def _fail(self, error: Exception) -> None:
         """Say once that what was done is not in the checkpoint."""
         if not self._failed:
-            warn(
-                f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
-                "every checkpoint_every seconds; the last checkpoint that was written stays."
-            )
+            with contextlib.suppress(HieraxWarning):  # who turns warnings into errors gets an answer too
+                warn(
+                    f"checkpoint={str(self.path)!r}: could not be written ({error}). The run goes on, and tries again "
+                    "every checkpoint_every seconds; the last checkpoint that was written stays."
+                )
         self._failed, self._taken = str(error) or type(error).__name__, time.monotonic()
 
     def close(self) -> None:
         """Let others in."""
         if self._failed:
             self.log_lines.append(f"The latest checkpoint could not be written ({self._failed}): {self.path} is older.")
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
 
 
 def _differences(found: Checkpoint, now: dict[str, str]) -> list[str]:
@@ -472,8 +478,8 @@ def notes_in(folder: object, every: object) -> Notes:
     """The notes of a call with these arguments `checkpoint` and `checkpoint_every`."""
     if folder is not None and not (isinstance(folder, str | Path) and str(folder)):
         raise InputError(f"checkpoint={folder!r}: needs the name of a folder, or None.")
-    if not (is_number(every) and every > 0):
-        raise InputError(f"checkpoint_every={every!r}: needs a positive number of seconds.")
+    if not (is_number(every) and 0 < every < math.inf):
+        raise InputError(f"checkpoint_every={every!r}: needs a positive, finite number of seconds.")
     return Notes(Journal(None if folder is None else Path(folder), float(every)))
 
 

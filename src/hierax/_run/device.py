@@ -32,7 +32,7 @@ TAIL_POWER = 3  # polynomial-decay averaging: the last quarter of the run carrie
 CYCLE_MEAN_SHARE = LITTLE  # the mean direction of a cycle is below this part of the single ones
 CYCLE_STEPS = 8  # steps in which a cycle is told from noise
 
-Output = Literal["last", "tail", "best", "random"]
+Output = Literal["last", "tail", "best", "random", "random_after"]
 Spread = Literal["one", "vmap", "map"]
 """How starts share a program: one start, all at once, or one after another."""
 
@@ -42,14 +42,14 @@ class Window(NamedTuple):
 
     Attributes:
         first: the step at which the window was opened.
-        numbers: upper, lower, the lengths of the steps of x and y and of their raw directions, and the norms of the
-            four residuals.
+        numbers: upper, lower, the lengths of the steps of x, y and z and of the raw directions of x and y, and the
+            norms of the four residuals.
         residual: the residuals.
         alternating: the residuals with every second one negated, where something is sampled; else None.
     """
 
     first: Int[Array, ""]
-    numbers: Float[Array, "10"]
+    numbers: Float[Array, "11"]
     residual: Residual
     alternating: Residual | None
 
@@ -57,8 +57,9 @@ class Window(NamedTuple):
 def added(window: Window, metrics: Metrics, step: Array) -> Window:
     """The window with one more step in it, made from the state at `step`."""
     norms = [jnp.asarray(trees.norm(part), window.numbers.dtype) for part in metrics.residual]
-    each = (metrics.upper, metrics.lower, metrics.step_x, metrics.step_y, metrics.raw_x, metrics.raw_y, *norms)
-    numbers = jnp.stack([number.astype(window.numbers.dtype) for number in each])
+    moved = metrics.step_x, metrics.step_y, metrics.step_z
+    each = (metrics.upper, metrics.lower, *moved, metrics.raw_x, metrics.raw_y, *norms)
+    numbers = jnp.stack([jnp.asarray(number).astype(window.numbers.dtype) for number in each])
     sign = 1 - 2 * ((step - window.first) % 2)
 
     def plus(a: Array, b: Array) -> Array:
@@ -68,15 +69,12 @@ def added(window: Window, metrics: Metrics, step: Array) -> Window:
     if window.alternating is not None:
         signed = jax.tree.map(lambda leaf: sign.astype(leaf.dtype) * leaf, metrics.residual)
         alternating = jax.tree.map(plus, window.alternating, signed)
-    return window._replace(
-        numbers=window.numbers + numbers,
-        residual=jax.tree.map(plus, window.residual, metrics.residual),
-        alternating=alternating,
-    )
+    residual = jax.tree.map(plus, window.residual, metrics.residual)
+    return window._replace(numbers=window.numbers + numbers, residual=residual, alternating=alternating)
 
 
 def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[Array, ""]]:
-    """The residuals of x, y, z and the inner variable over a window of so many steps, and whether the steps cancel each
+    """The residuals of x, y, z and the inner variable over a window of `steps` steps, and whether the steps cancel each
     other: each is long, their mean is not.
 
     The mean averages the noise of samples, and with it a cycle of steps that jump to and fro across the solution: a
@@ -87,7 +85,7 @@ def _residuals(window: Window, steps: Scalar) -> tuple[Float[Array, "4"], Bool[A
     def norms(residual: Residual) -> Float[Array, "4"]:
         return jnp.stack([jnp.asarray(trees.norm(part), steps.dtype) for part in residual]) / steps
 
-    mean, size = norms(window.residual), window.numbers[6:] / steps
+    mean, size = norms(window.residual), window.numbers[7:] / steps
     cancelled = (_joint(mean) < CYCLE_MEAN_SHARE * _joint(size)) & (steps >= CYCLE_STEPS)
     if window.alternating is None:
         return size, cancelled
@@ -120,6 +118,7 @@ class Record(NamedTuple):
     distance: Scalar
     step_x: Scalar
     step_y: Scalar
+    step_z: Scalar
     pinned: Array
     cycling: Array
     slope_x: Scalar
@@ -146,7 +145,7 @@ def first_run(problem: Problem, method: AbstractMethod, state: PyTree, output: O
     return Run(
         state=state,
         code=jnp.zeros((), jnp.int32),
-        window=Window(state.step, jnp.zeros((10,), dtype), zero, method.zero_residual(state) if sampled else None),
+        window=Window(state.step, jnp.zeros((11,), dtype), zero, method.zero_residual(state) if sampled else None),
         last=jnp.zeros((3,), dtype),
         quiet=jnp.zeros((), jnp.int32),
         pinned=jnp.zeros((), bool),
@@ -203,12 +202,13 @@ def _keep(
         new, k = _answer(problem, method, state), state.step.astype(run.kept_weight.dtype)
         share = (TAIL_POWER + 1) / (k + TAIL_POWER)
         return jax.tree.map(lambda a, b: a + share * (b - a), run.kept, new), run.kept_weight
-    if output == "random":
-        # A one-slot weighted reservoir: iterate k stays with probability alpha_k / sum of alpha (eq. 2.13).
+    if output in ("random", "random_after"):
+        # A one-slot weighted reservoir: step k stays with probability alpha_k / sum of alpha, and with it the iterate
+        # before it (eq. 2.13), or the one after it (Corollary C.3).
         total = run.kept_weight + metrics.weight
         key = jax.random.fold_in(jax.random.fold_in(state.key, 4), state.step)
         chosen = jax.random.uniform(key, dtype=total.dtype) * total < metrics.weight
-        return select(chosen, _answer(problem, method, run.state), run.kept), total
+        return select(chosen, _answer(problem, method, run.state if output == "random" else state), run.kept), total
     return run.kept, run.kept_weight
 
 
@@ -216,14 +216,14 @@ def record(problem: Problem, method: AbstractMethod, output: Output, run: Run, t
     """Close the window: a row of the history, the stop test and, for "best", the comparison with the best so far."""
     window, step = run.window, run.state.step
     steps = jnp.maximum(step - window.first, 1).astype(window.numbers.dtype)
-    upper, lower, step_x, step_y, raw_x, raw_y, slope_x, *_ = window.numbers / steps
+    upper, lower, step_x, step_y, step_z, raw_x, raw_y, slope_x, *_ = window.numbers / steps
     residuals, cycling = _residuals(window, steps)
     held_x, held_y, _, inner = residuals
     held = _joint(residuals)
     # Both blocks: at an ordinary active bound of x the direction in y is not held back.
     pinned = (held_x <= PINNED_SHARE * raw_x) & (raw_x > 0) & (held_y <= PINNED_SHARE * raw_y) & (raw_y > 0)
     violation, push, distance = run.last
-    shown = (upper, lower, violation, held, inner, distance, step_x, step_y)
+    shown = (upper, lower, violation, held, inner, distance, step_x, step_y, step_z)
     row = Record(step, *shown, pinned, cycling, slope_x)
     met = (violation <= tol) & (held <= tol) & (inner <= tol) & ~pinned
     quiet = jnp.where(met, run.quiet + 1, 0)
@@ -309,11 +309,12 @@ class Chunk(NamedTuple):
         shapes = jax.eval_shape(self._closed, runs)[1]
         blank = jax.tree.map(lambda a: jnp.zeros((MAX_CHUNK_RECORDS, *a.shape), a.dtype), shapes)
         undrawn = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._drawn, runs))
-        carry, table, _, written = jax.lax.while_loop(
-            lambda state: (state[2] <= self.orders.rows) & _some_running(state[0].runs),
-            self._segment,
-            (Carry(runs, undrawn, zero), blank, zero, zero),
-        )
+
+        def going(state: tuple[Carry, Record, Array, Array]) -> Bool[Array, ""]:
+            return (state[2] <= self.orders.rows) & _some_running(state[0].runs)
+
+        begin = Carry(runs, undrawn, zero), blank, zero, zero
+        carry, table, _, written = jax.lax.while_loop(going, self._segment, begin)
         return carry.runs, table, written
 
     @property

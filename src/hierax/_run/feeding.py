@@ -35,13 +35,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from hierax._base.constants import FRESH_SAMPLES, MANY
+from hierax._base.constants import CHUNK_SECONDS, FRESH_SAMPLES, MANY
 from hierax._base.errors import InputError, warn
 from hierax._compile.bound import Bound
 from hierax._engine.float64_problem import GROUPS
 from hierax._problem.problem import Problem
 from hierax._problem.samples import FiniteFiles, RowNumbers, Sampler, Stream, Tickets
-from hierax._run.call import CHUNK_SECONDS, LINE_SECONDS, MOMENT_SECONDS, Patience
+from hierax._run.call import LINE_SECONDS, MOMENT_SECONDS, Patience
 from hierax._run.checkpoints import hash_of_arrays, packed
 from hierax._run.method import LOOK_AHEAD_BATCHES, MAX_DRAWN_STEPS, Batches
 
@@ -243,7 +243,7 @@ def feeder_of(name: str, stream: Stream, patience: Patience | None = None, resto
 
 
 def on_next_rows(problem: Problem, count: int) -> tuple[Problem, int]:
-    """The problem with the next rows of its streams in their place, about so many, and how many there are."""
+    """The problem with about `count` of the next rows of its streams in their place, and how many rows those are."""
     streams = {name: getattr(problem, name) for name in ("zeta", "xi")}
     feeders = {name: feeder_of(name, one) for name, one in streams.items() if isinstance(one, Stream)}
     return on_rows(problem, {name: feeder.rows(2 * GROUPS, count) for name, feeder in feeders.items()})
@@ -320,7 +320,7 @@ def _from_place(name: str, iterable: Iterable[PyTree], begin: Place, with_states
     while True:
         for batch in iterator:
             some = True
-            batch = jax.tree.map(_copied, batch)
+            batch = jax.tree.map(np.array, batch)  # copies: a loader may refill its buffer for the next one
             if skip:
                 skip -= 1
                 if not skip and hash_of_arrays(batch) != begin.digest:
@@ -338,11 +338,6 @@ def _from_place(name: str, iterable: Iterable[PyTree], begin: Place, with_states
             return
         iterator, some = iter(iterable), False
         methods = own or _state_methods(iterator)
-
-
-def _copied(leaf: object) -> np.ndarray:
-    """A batch's array with memory of its own: a loader may refill its buffer for the next batch."""
-    return np.asarray(leaf) if isinstance(leaf, jax.Array) else np.array(leaf)  # nobody writes into a jax.Array
 
 
 def _state_methods(candidate: object) -> tuple[Callable[[], object], Callable[[object], object]] | None:
@@ -396,7 +391,7 @@ class PlannedRows:
 
         part_steps = max(1, MAX_STACKED_BYTES // max(1, self.step_bytes))
         while True:
-            drawn = self._bound.run("rows", program, self._key, np.int32(step), static=self._static, quick=True)
+            drawn = self._bound.run("rows", program, self._key, np.int32(step), static=self._static)
             numbers = self._of_files(drawn)
             block = _steps_in(numbers)
             for first in range(step % block, block, part_steps):
@@ -456,7 +451,7 @@ class FileFeeder:
 
     def take(self, steps: int) -> dict[str, PyTree]:
         """The rows of the next steps, all of which are held, by field, with a leading axis of steps."""
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *self._held)
+        whole = self._held[0] if len(self._held) == 1 else jax.tree.map(lambda *a: np.concatenate(a), *self._held)
         self._held = [jax.tree.map(lambda a: a[steps:], whole)]
         return jax.tree.map(lambda a: a[:steps], whole)
 
@@ -529,5 +524,8 @@ class Feeding:
 
     def _ready(self, tree: PyTree, name: str, length: int) -> PyTree:
         """Batches of steps, padded to a length, where the run's programs want them."""
-        padded = jax.tree.map(lambda a: np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
-        return self._put(padded, 2 if name == "inner" else 1)
+
+        def padded(a: np.ndarray) -> np.ndarray:
+            return a if len(a) == length else np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1))
+
+        return self._put(jax.tree.map(padded, tree), 2 if name == "inner" else 1)

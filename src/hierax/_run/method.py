@@ -41,7 +41,7 @@ class Batches(NamedTuple):
         xi: samples of xi~ in the batch of the outer gradient (the paper's q).
         inner: how many batches of xi the inner loop takes (the paper's s).
         inner_size: samples in each of them.
-        start: how many batches of that size the first lower solve takes.
+        start: how many batches of that size the first lower solve takes; 0: there is none, or it draws nothing.
         needs_all_xi: whether the lower level is solved on all of xi, which a Stream never shows.
         asked: the sizes that the user set, each with the source it belongs to.
         stage: which of several sizes of a run these are (0: the first). Every stage has draws of its own: blocks of
@@ -107,11 +107,18 @@ class Batches(NamedTuple):
         return Tickets(zeta, jax.tree.map(lambda a: a[-1], both), jax.tree.map(lambda a: a[:-1], both))
 
     def first_look(self, problem: Problem, key: PRNGKeyArray) -> Tickets:
-        """Planned samples to look at before the first step: the first batches of zeta, and those of a lower solve."""
+        """Planned samples to look at before the first step: the first batches of zeta, and those of a lower solve, or
+        the first ones of the run where there is none: only those of a lower solve are drawn for nothing else.
+        """
         zeta_key, _, inner_key = samples.streams(key)
         zeta = samples.plan(problem.zeta, zeta_key, 0, self.block(problem), self.zeta)
-        start = samples.plan(problem.xi, jax.random.fold_in(inner_key, 3), 0, max(1, self.start), self.inner_size)
-        return Tickets(zeta, start, start)
+        if self.start:
+            xi = samples.plan(problem.xi, jax.random.fold_in(inner_key, 3), 0, self.start, self.inner_size)
+        else:
+            first = self._planned(problem, key, 0, self.block(problem))
+            inner = self.inner > 0
+            xi = samples.folded(first.inner if inner else first.xi, -1, self.inner_size if inner else self.xi)
+        return Tickets(zeta, xi, xi)
 
     def draws(self, problem: Problem, state: PyTree) -> Tickets:
         """The samples of all steps of the block that the state's next step lies in (leading axis `block`)."""
@@ -172,6 +179,7 @@ class Metrics(NamedTuple):
         distance: how far y is from the lower level's solution, as far as the method knows.
         weight: alpha_k, the weight of this iterate in the paper's random output.
         lower_status: of an exact lower solve; SOLVED where there was none.
+        step_z: distance that z moved, in the user's units; 0 where there is none.
 
     Examples:
         >>> import hierax as hx
@@ -191,6 +199,7 @@ class Metrics(NamedTuple):
     distance: Scalar
     weight: Scalar
     lower_status: Int[Array, ""] | int = 0
+    step_z: Scalar | float = 0.0
 
 
 class Costs(NamedTuple):
@@ -363,6 +372,10 @@ class AbstractMethod(AbstractSolver):
 
     def step_limits(self, problem: Problem, state: PyTree) -> dict[str, tuple[Scalar, Scalar]]:
         """Each step length in use and the longest that is stable where the state is: what to blame for a failure."""
+        return {}
+
+    def shown(self, state: PyTree) -> dict[str, PyTree]:
+        """What a callback sees beside x and y: `z`, `w` and `lam` of `Info`, as far as the method has them."""
         return {}
 
     def psi_penalty(self, state: PyTree) -> Penalty | None:

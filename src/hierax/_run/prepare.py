@@ -288,20 +288,14 @@ class Prepared:
 
 
 def prepare(
-    problem: Problem,
-    x0: PyTree,
-    y0: PyTree,
-    many: bool = False,
-    patience: Patience | None = None,
-    restorable: bool = False,
-    mesh: Mesh | None = None,
+    problem: Problem, x0: PyTree, y0: PyTree, many: bool = False, patience: Patience | None = None, call: Call = Call()
 ) -> Prepared:
     """Check a problem and its start; with `many`, every leaf of x0 and y0 has a leading axis of starts.
 
-    A stream that gives no batch is waited for as long as `patience` allows; with `restorable`, one whose position no
-    other process could restore is refused. With a mesh everything is put there.
+    A stream that gives no batch is waited for as long as `patience` allows; where the call keeps checkpoints, one whose
+    position no other process could restore is refused. With the call's mesh everything is put there.
     """
-    processes = Processes(mesh)
+    processes, mesh, restorable = Processes(call.mesh), call.mesh, call.notes.kept
     with processes.together():
         checked.check_problem(problem)
         (x, x_rest), (y, y_rest), count = split_start(x0, y0, many)
@@ -313,10 +307,8 @@ def prepare(
                 "knows only its own place. Give the data as hx.Finite(rows, local=True), or leave checkpoint out."
             )
         x, y = checked.into_sets(problem, x, y, many)
-    kinds = {
-        f"kind of {name}": f"{type(source).__name__} {getattr(source, 'local', '')}"
-        for name, source in _sources(problem).items()
-    }
+    sources = _sources(problem).items()
+    kinds = {f"kind of {name}": f"{type(one).__name__} {getattr(one, 'local', '')}" for name, one in sources}
     processes.check_alike({"x0": x, "y0": y, **kinds, "whether there is a checkpoint": restorable})
     bound = Bound(problem, x_rest, y_rest, placement=placement)
     _replace_sources(bound, problem, feeders, placement, processes)
@@ -457,17 +449,13 @@ def identity_of(prepared: Prepared, asked: object, call: Call) -> dict[str, str]
     """The parts of a call by name; `asked`: the method, None for that of the state to go on from."""
     problem, (x, y) = prepared.problem, prepared.one_start()
     batches = {"upper": (prepared.few("zeta"),), "lower": (prepared.few("xi"),)}
-    found = {
-        f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), (x, y, *batches.get(name, ())))
-        for name in FUNCTIONS
-    }
+    signatures = {name: (x, y, *batches.get(name, ())) for name in FUNCTIONS}
+    found = {f"{FUNCTION}{name}": hash_of_function(name, prepared.stated(name), at) for name, at in signatures.items()}
     found |= {f"problem {name}": described(getattr(problem, name)) for name in ("x_set", "y_set")}
     for name in ("zeta", "xi"):
         source = getattr(problem, name)
-        text = _source(name, source)
-        found[f"data {name}"] = (
-            HASH + prepared.processes.hash_of_all(text) if samples.is_spread_over_processes(source) else text
-        )
+        text, spread = _source(name, source), samples.is_spread_over_processes(source)
+        found[f"data {name}"] = HASH + prepared.processes.hash_of_all(text) if spread else text
     found |= {"x0": hash_of_arrays(prepared.x), "y0": hash_of_arrays(prepared.y)}
     found["method"] = type(asked).__name__ if asked is not None else "that of the state"
     if dataclasses.is_dataclass(asked):

@@ -119,6 +119,11 @@ class Reason(enum.Enum):
         "the {seconds:g} seconds are used up after step {step} (compiling took {compiling:.1f}){quality}; go on with "
         "state=sol.state.{hint}",
     )
+    SAMPLES_USED = (
+        Kind.SAMPLES,
+        "another step would take more than max_samples={samples:,}: the run ends after step {step}{quality}; go on "
+        "from sol.state, or raise max_samples.{hint}",
+    )
     NO_BATCH_IN_TIME = (
         Kind.SECONDS,
         "the {seconds:g} seconds are used up after step {step}: {what}. The point reached so far is returned.",
@@ -165,11 +170,10 @@ class Reason(enum.Enum):
     )
     NO_MORE_BATCHES = (Kind.DATA_ERROR, "{what}: the last point is returned after step {step}. {cure}")
     # -- Auto -------------------------------------------------------------------------------------------------------
-    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}.")
+    CERTIFIED = (Kind.CONVERGED, "converged: the certificate says yes at tol={tol:g}{doubt}.")
     CERTIFIED_AMONG_BRANCHES = (
         Kind.BEST_OF_BRANCHES,
-        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}, which samples cannot "
-        "prove to be the global one. Another seed draws other starts.",
+        "best_of_branches: the certificate says yes at tol={tol:g}, but the lower level is {why}.",
     )
     DEGENERATE = (
         Kind.NO_MULTIPLIER,
@@ -235,7 +239,7 @@ class Reason(enum.Enum):
     def status(self, at: int, one: Kind | None = None, /, **details: object) -> Status:
         """The status of a run that ended for this reason after `at` steps; `one`: the kind, where there are several."""
         one = one or self.kind
-        return Status(one, self.template.format(step=at, kind=one, **details), at)
+        return Status(one, self.template.format(step=at, kind=one, **{"doubt": "", **details}), at)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -288,11 +292,12 @@ class History(Mapping[str, np.ndarray]):
         if not many:
             return pandas.DataFrame(self.columns)
         starts = many[0].shape[1]
-        flat = {
-            name: column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
-            for name, column in self.columns.items()
-        }
-        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **flat})
+
+        def flat(column: np.ndarray) -> np.ndarray:
+            return column.reshape(-1) if column.ndim > 1 else np.repeat(column, starts)
+
+        columns = {name: flat(column) for name, column in self.columns.items()}
+        return pandas.DataFrame({"start": np.tile(np.arange(starts), len(self)), **columns})
 
 
 class Starts(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,24 +19,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
-from hierax._base.constants import LITTLE_DATA
+from hierax._base.constants import CHUNK_SECONDS, LITTLE_DATA
 from hierax._base.errors import InputError
 from hierax._base.interrupt import Interrupt, interruptible
 from hierax._base.settings import is_transformation
+from hierax._base.text import numbers_of
 from hierax._base.trees import on_device, size
 from hierax._compile.checked import finite_values, refuse_nonfinite
 from hierax._compile.placement import at_home, read
 from hierax._judge.measuring import SHOWN_TOLERANCE
+from hierax._lower.linear import OutOfTime
+from hierax._math.hypergradient import MOST as MAX_ORDER
 from hierax._problem import samples, sets
-from hierax._problem.problem import Multipliers, Problem
+from hierax._problem.problem import Multipliers, Problem, row_of_nan
 from hierax._run import device
 from hierax._run.call import (
-    CHUNK_SECONDS,
     MOMENT_SECONDS,
     Call,
+    Guarded,
     Info,
     Interrupted,
-    OutOfTime,
     Patience,
     State,
     Stopwatch,
@@ -53,7 +56,6 @@ RUN = "run"  # the name of what a run of steps leaves in a checkpoint
 NO_BATCH = (Exhausted, OutOfTime, Interrupted)  # why there is no batch for the next step
 FOR_MESSAGES = ("pinned", "cycling", "slope_x")  # fields of a record that are no columns of the history
 HARDLY_MOVED_SHARE = 0.02  # x has hardly moved where it moved by less than this part of its size, or of its set's width
-MAX_CERTIFIED_ENTRIES = 2000  # entries of y and of the constraints; larger problems are certified when asked
 
 FAILURES = {
     device.NONFINITE: Reason.NOT_A_NUMBER,
@@ -96,7 +98,7 @@ def started(prepared: Prepared, method: AbstractMethod, call: Call, form_only: b
     else:
         quick = size((prepared.x, prepared.y)) <= LITTLE_DATA  # it runs once
         filled, run, finite, doubts = prepared.bound.run(*asked, static=static, quick=quick)
-        refuse_nonfinite(read(finite))
+        refuse_nonfinite(read(finite), prepared.problem)
         for text, flags in doubts.items():
             if np.any(read(flags)):
                 raise InputError(text)
@@ -116,8 +118,8 @@ def _fed(prepared: Prepared, method: AbstractMethod, call: Call, form_only: bool
         keys = prepared.bound.run("keys", lambda _, key: start_keys(key, starts), call.seed, static=starts, quick=True)
         fed = PlannedRows(prepared.files, prepared.bound, batches, keys).first_look()
     for name, feeder in prepared.feeders.items():
-        count = 1 if name == "zeta" else batches.start
-        if form_only or name == "zeta":
+        count = 1 if name == "zeta" else max(1, batches.start)
+        if form_only or name == "zeta" or not batches.start:
             taken = jax.tree.map(lambda a, count=count: np.broadcast_to(a, (count, *a.shape)), feeder.peek())
         else:
             taken = feeder.take(count)
@@ -212,6 +214,7 @@ class Records:
 
     def __init__(self) -> None:
         self._tables: list[tuple[Record, np.ndarray]] = []
+        self._own: dict[str, dict[int, np.ndarray]] = {}  # of the caller's: by name, and by the record's number
 
     def __len__(self) -> int:
         """Number of chunks that brought records."""
@@ -223,16 +226,31 @@ class Records:
             rows = jax.tree.map(lambda a: np.asarray(a)[:count].copy(), table)  # not the rest of the table
             self._tables.append((rows, np.linspace(begin, end, count + 1)[1:]))
 
+    def note(self, numbers: Mapping[str, Any]) -> None:
+        """Add numbers of the caller's to the latest record: one of each name, or one for every start."""
+        at, starts = sum(len(times) for _, times in self._tables) - 1, self._tables[-1][0].step.shape[1:]
+        for name, number in numbers.items():
+            known = name in {*Record._fields, *Costs._fields, "seconds"}
+            if known or np.shape(number) not in ((), starts) or not np.issubdtype(np.asarray(number).dtype, np.number):
+                needs = "another name: the history has this one" if known else "a number, or one for every start"
+                raise InputError(f"callback: {name!r} needs {needs}; got {number!r}.")
+            self._own.setdefault(name, {})[at] = np.broadcast_to(np.asarray(number, float), starts)
+
     def kept(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All records as columns by name, and their times: what a checkpoint keeps."""
         if not self._tables:
             return {}, np.zeros((0,))
         tables, times = zip(*self._tables, strict=True)
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in Record._fields}
+        unknown = np.full(columns["step"].shape[1:], np.nan)
+        for name, own in self._own.items():
+            columns[name] = np.stack([own.get(at, unknown) for at in range(len(columns["step"]))])
         return columns, np.concatenate(times)
 
     def restore(self, columns: dict[str, Any], times: np.ndarray) -> None:
         """Begin with what was `kept`."""
+        own = {name: columns.pop(name) for name in [*columns] if name not in Record._fields}
+        self._own = {name: dict(enumerate(column)) for name, column in own.items()}
         self._tables = [(Record(**columns), times)] if columns else []
 
     def last(self, at: int = -1) -> dict[str, np.ndarray]:
@@ -252,7 +270,8 @@ class Records:
     def history(self, before: Costs, parts: Spending, many: bool) -> History:
         """All records, with the costs up to each."""
         kept, times = self.kept()
-        columns = {name: kept.get(name, np.zeros(0)) for name in Record._fields if name not in FOR_MESSAGES}
+        names = (name for name in (*Record._fields, *self._own) if name not in FOR_MESSAGES)
+        columns = {name: kept.get(name, np.zeros(0)) for name in names}
         if many and kept:
             columns["step"] = columns["step"].max(axis=1)
         return History({**columns, "seconds": times, **spent_until(columns["step"].astype(int), before, parts)})
@@ -277,6 +296,7 @@ class Host:
     ) -> None:
         """`watch`: of the run, its start included."""
         self.prepared, self.call, self.spread = prepared, call, prepared.spread
+        self.output = call.output_of(prepared.problem)
         self.processes = prepared.processes
         self.watch, self.patience, self.interrupt = watch, Patience(call.clock, interrupt), interrupt
         for feeder in prepared.feeders.values():
@@ -299,11 +319,6 @@ class Host:
         self._open_stage(self.begin_step)
         while self.stage_end < self.step:
             self._open_stage(self.stage_end)
-
-    @property
-    def output(self) -> Output:
-        """Which iterate the run returns."""
-        return self.call.output_of(self.prepared.problem)
 
     @property
     def step(self) -> int:
@@ -349,6 +364,11 @@ class Host:
         shown = self.call.progress if self.processes.first else False
         with progress_bar(shown, self.call.news, self.call.steps, "steps") as show:
             while self.done < self.call.steps and self._running:
+                if self.step == self.stage_end:
+                    self.feeding.close()
+                    self._open_stage(self.step)
+                if not _steps_left(self):
+                    return Ending(Reason.SAMPLES_USED)
                 ended, asked = self._decision(per_step)
                 if ended is not None:
                     return ended
@@ -415,15 +435,18 @@ class Host:
 
     def _callback_stops(self) -> bool:
         """Ask the callback, where there is one, in the first process."""
-        if self.call.callback is None:
+        if not isinstance(self.call.callback, Guarded):  # there is none
             return False
-        point, stops = at_home(self.runs.state.point), False
+        state, stops = at_home(self.runs.state), False
+        point = state.point
         with self.processes.together():
             if self.processes.first:
                 x, y = self.prepared.whole(point.x, point.y)
-                x, y = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y))
+                seen = self.method.shown(state)
+                x, y, seen = jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (x, y, seen))
                 try:
-                    stops = bool(self.call.callback(Info(self.step, x, y, self.records.last())))
+                    info = Info(self.step, x, y, self.records.last(), **seen)
+                    stops = bool(self.call.callback(info, self.records.note))
                 except KeyboardInterrupt:
                     self.interrupt.ask()
         return bool(self.processes.exchanged(stops)[0, 0])
@@ -433,11 +456,8 @@ class Host:
 
         `wanted` steps' batches are worth waiting for a moment.
         """
-        if self.step == self.stage_end:
-            self.feeding.close()
-            self._open_stage(self.step)
         period = self.call.period
-        asked = self._supplied(min(asked, self.call.steps - self.done, self.stage_end - self.step), wanted)
+        asked = self._supplied(min(asked, _steps_left(self), self.stage_end - self.step), wanted)
         to_record = period - self.step % period
         lead, with_record, rows = asked, self.done + asked == self.call.steps, 0
         if asked >= to_record:
@@ -467,27 +487,18 @@ class Host:
 
     def _run_chunk(self, lead: int, with_record: bool, rows: int, fed: dict[str, PyTree], tol: float | None) -> None:
         """Order `lead` steps (and a record), and then `rows` rows of steps with a record each."""
-        orders = Orders(
-            first_step=on_device(self.step, np.int32),
-            lead=on_device(lead, np.int32),
-            lead_record=on_device(with_record),
-            rows=on_device(rows, np.int32),
-            period=on_device(self.call.period, np.int32),
-            tol=on_device(tol or -1.0, self.runs.limit.dtype),
-            fed=fed,
-        )
+        first, period = on_device(self.step, np.int32), on_device(self.call.period, np.int32)
+        ordered = on_device(lead, np.int32), on_device(with_record), on_device(rows, np.int32)
+        orders = Orders(first, *ordered, period, on_device(tol or -1.0, self.runs.limit.dtype), fed)
         started = self.watch.elapsed
         static = self.output, self.spread
 
         def program(problem: Problem, runs: Run, method: AbstractMethod, orders: Orders) -> tuple[Run, Record, Array]:
             return Chunk(*static, problem, method, orders).run(runs)
 
-        self.runs, table, written = self.prepared.bound.run(
-            "the steps", program, self.runs, self.method, orders, static=static, donate=True
-        )
-        self.records.add(
-            read(table), int(written), started + self.before.seconds, self.watch.elapsed + self.before.seconds
-        )
+        bound, given, before = self.prepared.bound, (self.runs, self.method, orders), self.before.seconds
+        self.runs, table, written = bound.run("the steps", program, *given, static=static, donate=True)
+        self.records.add(read(table), int(written), started + before, self.watch.elapsed + before)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -518,6 +529,18 @@ class Host:
         if prepared.count is None:
             return Solution(x, y, multipliers, statuses[0], *told)
         return Solutions(x, y, multipliers, statuses, *told)
+
+
+def _steps_left(host: Host) -> int:
+    """Further steps of those asked for, as long as there are samples for them in `max_samples`."""
+    left = host.call.steps - host.done
+    if host.call.max_samples is None:
+        return left
+    costs, earlier = host.method.costs(host.prepared.bound.problem), host.before.spent
+    spent = spent_until(host.step, earlier if host.call.state is None else Costs(), host.parts)
+    room = host.call.max_samples - spent["zeta"] - spent["xi"] - costs.end.zeta - costs.end.xi
+    each = costs.step.zeta + costs.step.xi
+    return min(left, max(0, int(room) // each)) if each else left
 
 
 def _without_a_batch(error: Exception) -> Ending:
@@ -560,10 +583,9 @@ class Outcome:
         if code == device.CONVERGED and ended.reason.kind not in FAILED:
             why = "sols[i].certificate tells."
             return Reason.RESIDUALS_SMALL_UNPROVED.status(step, tol=self.host.call.tol, quality=quality, why=why)
-        said = {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
-        return ended.reason.status(
-            step, done=self.host.done, seconds=self.host.call.seconds, compiling=self.host.watch.compiling, **said
-        )
+        call, said = self.host.call, {"quality": quality, "hint": self._hint(i), "what": ended.what, "cure": ended.cure}
+        limits = {"seconds": call.seconds, "samples": call.max_samples, "compiling": self.host.watch.compiling}
+        return ended.reason.status(step, done=self.host.done, **limits, **said)
 
     def quality(self, i: int) -> str:
         """How good the last point of start i is by its own residuals, in words."""
@@ -602,7 +624,7 @@ class Outcome:
         Noise moves x to and fro: where the way it came is much longer than the distance, it need not go further.
         """
         ends = self._ends_of_x if self.host.prepared.count is None else jax.tree.map(lambda a: a[i], self._ends_of_x)
-        x0, x = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in ends)
+        x0, x = map(numbers_of, ends)
         sizes, moved = np.maximum(np.maximum(np.abs(x), np.abs(x0)), 1.0), float(np.linalg.norm(x - x0))
         wandering = 2 * moved < self.host.records.path(i, self.host.begin_step)
         few = last["step"] - self.host.begin_step <= device.CYCLE_STEPS
@@ -621,6 +643,8 @@ class Outcome:
     def _cure(self, i: int) -> str:
         """What to do about start i: its steps compared with what the curvature at its last finite point allows."""
         advice = self.host.method.advice
+        if wrong := row_of_nan(self.host.prepared.problem):
+            return wrong
         if self.host.prepared.feeders or self.host.prepared.files:
             return advice.shorten_steps
         method, run = self.host.method, self.host.runs
@@ -647,7 +671,7 @@ class Outcome:
         prepared = self.host.prepared
         rows = jax.eval_shape(prepared.bound.problem.rows, prepared.x, prepared.y)
         entries = size((prepared.y, rows))
-        if entries > MAX_CERTIFIED_ENTRIES:
+        if entries > MAX_ORDER:  # then judging the point may take longer than the run
             return f"with {entries:,} entries of y and constraints the certificate is left to you: sol.certificate."
         return "no time was left for the certificate: sol.certificate." if self.host.call.clock.passed else ""
 
@@ -688,7 +712,8 @@ def run_steps(prepared: Prepared, asked: AbstractMethod | None, call: Call) -> S
 
 def _steering(method: AbstractMethod, call: Call) -> dict[str, object]:
     """What decides which programs run, by name: the same in every process."""
-    given = {name: getattr(call, name) for name in ("max_steps", "record_every", "seed", "tol", "output")}
+    names = ("max_steps", "max_samples", "record_every", "seed", "tol", "output")
+    given = {name: getattr(call, name) for name in names}
     return {**given, "method": described(method), "whether there is a callback": call.callback is not None}
 
 

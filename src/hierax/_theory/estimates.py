@@ -19,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree, Scalar
 
 from hierax._base import trees
 from hierax._base.constants import FINE, MANY
+from hierax._base.errors import InputError
 from hierax._base.trees import dtype_of, size
 from hierax._compile.configuration import float64
 from hierax._engine.float64_problem import Data, Float64Problem
@@ -63,6 +64,16 @@ class Seen(NamedTuple):
     on_faces: int
     slater: int
     looked: int
+
+
+def refuse_files(problem: Problem, name: str) -> None:
+    """Raise InputError where the data are in files: these are not drawn from inside of a program."""
+    for source in ("zeta", "xi"):
+        if isinstance(getattr(problem, source, None), samples.FiniteFiles):
+            raise InputError(
+                f"Problem({source}): {name} draws samples of its own, which files do not give. Load some rows: "
+                f"dataclasses.replace(problem, {source}=hx.Finite(arrays))."
+            )
 
 
 def points_around(setting: Float64Problem, count: int, radius: float, seed: int) -> Looks:

@@ -18,6 +18,8 @@ sees: Lambda = L_f + c1 N'.
 import math
 from typing import NamedTuple
 
+Pair = tuple[float, float]  # (a, b): a bound a + b M_lambda
+
 
 class Constants(NamedTuple):
     """The constants of the paper's assumptions, as far as sampling has seen them (suprema from below).
@@ -86,6 +88,13 @@ class Asked(NamedTuple):
         q_vr: those of SALVF-VR, order.
         steps: K of SALVF, order.
         steps_vr: K of SALVF-VR, order.
+        c1_exact: c1 of Theorem 3.1, the deterministic case.
+        c2_exact: its c2.
+        moment: M_L1 of E||grad L(x, y, z; xi)||^2 <= M_L1 + M_L2 ||z||^2 (Lemma A.2).
+        moment_z: M_L2.
+        lam_bound: M_lambda, of ||lam^j||^2 in the inner loop with rho = 1/gamma2, for any z in Z (Lemma B.2).
+        phi_w: phi_1, of E||w^s - w*||^2 <= phi_1 (1 + log s)/s with eta = 1/mu_G and that rho (Theorem B.1).
+        phi_lam: phi_2, of E||lam^s - lam*||^2.
     """
 
     c1: float
@@ -104,6 +113,13 @@ class Asked(NamedTuple):
     q_vr: float
     steps: float
     steps_vr: float
+    c1_exact: float = math.nan
+    c2_exact: float = math.nan
+    moment: float = math.nan
+    moment_z: float = math.nan
+    lam_bound: float = math.nan
+    phi_w: float = math.nan
+    phi_lam: float = math.nan
 
     def samples(self, reduced: bool) -> tuple[float, float]:
         """Samples of zeta and of xi in all: K r and K (q + s)."""
@@ -123,7 +139,16 @@ def printed(at: Constants, gammas: Gammas, eps: float) -> Asked:
     smoothness = at.upper + c1 * gap + _times(c2 / 2, at.rows * at.value)
     reduced = at.upper_mean + _ratio(eps, c1)  # L_f + c1/s at s = c1^2/eps
     asked = _asked(c1, c2, bound, _ratio(bound, root), smoothness, eps)
-    return asked._replace(alpha_vr=_over(8 * math.hypot(reduced, smoothness)))
+    first_moment = at.gradient**2 + at.lower_noise + at.value * _over(gammas.gamma1) ** 2
+    moments = (2 + at.p) * first_moment, (2 + at.p) * (at.value * at.row) ** 2
+    slope = 4 * gammas.gamma2 * bound**2 + 4 * at.value**2, 2 * (gammas.gamma1 + gammas.gamma2)
+    first = at.lipschitz * _over(at.convexity) / (2 * eps)
+    return asked._replace(
+        alpha_vr=_over(8 * math.hypot(reduced, smoothness)),
+        c1_exact=first + 2,
+        c2_exact=(first * bound) ** 2 / eps + 2,
+        **_inner_loop(at, gammas, bound**2, moments, slope),
+    )
 
 
 def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
@@ -141,13 +166,34 @@ def corrected(at: Constants, gammas: Gammas, eps: float) -> Asked:
     asked = _asked(c1, c2, bound, bound, smoothness, eps)
     drift, noise = c1 * (most + most**2 * _over(at.convexity) + frozen), at.upper_mean + c1 * frozen
     beta = min(1.0, max(eps, _ratio(drift, smoothness), _ratio(noise, smoothness) ** 2))
+    curved = (at.p * _over(gammas.gamma1) * at.value * at.row) ** 2
+    moments = (2 + at.p) * (at.gradient**2 + at.lower_noise + curved), (2 + at.p) * at.row**2
+    norm_z = at.p * bound**2
+    slope = 2 * gammas.gamma2**2 * norm_z + 2 * at.p * at.value**2, (gammas.gamma1 + gammas.gamma2) ** 2
+    first = at.lipschitz**2 * _over(at.convexity) / eps
     return asked._replace(
+        c1_exact=first,
+        c2_exact=(first * bound) ** 2 / eps if bound else 2.0,
+        **_inner_loop(at, gammas, norm_z, moments, slope),
         alpha_vr=_over(4 * smoothness),
         beta=beta,
         r_vr=max(1.0, beta * asked.r),
         q_vr=max(1.0, beta * asked.q),
         steps_vr=max(asked.steps, 1 / (beta * eps)),
     )
+
+
+def _inner_loop(at: Constants, gammas: Gammas, norm_z: float, moments: Pair, slope: Pair) -> dict[str, float]:
+    """Theorem B.1 with eta = 1/mu_G, rho = 1/gamma2 and the largest ||z||^2 of Z, as fields of `Asked`.
+
+    The squared gradients in w and in lam have the means `moments` and `slope` at most: (a, b) for a + b M_lambda.
+    """
+    eta, rho = _over(at.convexity), _over(gammas.gamma2)
+    lam = 2 * norm_z + 2 * at.p * (rho * at.value) ** 2
+    primal, dual = (a + _times(b, lam) for a, b in (moments, slope))
+    phi = eta * (eta * primal + rho * dual)
+    names = ("moment", "moment_z", "lam_bound", "phi_w", "phi_lam")
+    return dict(zip(names, (*moments, lam, phi, _ratio(rho * phi, eta)), strict=True))
 
 
 def _asked(c1: float, c2: float, bound: float, side: float, smoothness: float, eps: float) -> Asked:

@@ -19,11 +19,10 @@ from hierax._methods.common import Decay, Steps
 from hierax._methods.salvf import SALVF
 from hierax._methods.salvf_settings import GAMMA_FACTOR, Storm
 from hierax._problem.problem import CONSTRAINTS, Problem
-from hierax._problem.samples import FiniteFiles
 from hierax._run.call import DEFAULT_STEPS, Call
 from hierax._run.prepare import prepare
 from hierax._run.stepping import started
-from hierax._theory.estimates import Looks, Seen, constants_at, points_around
+from hierax._theory.estimates import Looks, Seen, constants_at, points_around, refuse_files
 from hierax._theory.formulas import Asked, Constants, Gammas, corrected, printed
 
 Column = Literal["printed", "corrected"]
@@ -165,9 +164,16 @@ class Theory:
         for name, symbol, default, meaning in (
             ("c1", "c1", _text(float(own.c1)), "2L/(3 mu_G eps) + 2; 3L^2/(2 mu_G eps) + 2"),
             ("c2", "c2", _text(float(own.c2)), "3/2 c1*^2 B^2/eps + 2; with c1 for c1*"),
+            ("c1_exact", "c1, Theorem 3.1", "-", "without noise: L/(2 mu_G eps) + 2; L^2/(mu_G eps)"),
+            ("c2_exact", "c2, Theorem 3.1", "-", "c1*^2 B^2/eps + 2; c1^2 B^2/eps"),
             ("bound", "B", "inf", f"bounds |lam*|, of which {_text(self.multiplier)} was seen"),
             ("side", "side of Z", "inf", "B/sqrt(p); M_G1/sigma_0"),
             ("delta", "delta", "-", "eps/(6 c1), error of the inner loop"),
+            ("moment", "M_L1", "-", "E||grad L||^2 <= M_L1 + M_L2 ||z||^2, Lemma A.2"),
+            ("moment_z", "M_L2", "-", "the same"),
+            ("lam_bound", "M_lambda", "-", "bounds ||lam^j||^2 in the inner loop, Lemma B.2"),
+            ("phi_w", "phi_1", "-", "E||w^s - w*||^2 <= phi_1 (1 + log s)/s, Theorem B.1"),
+            ("phi_lam", "phi_2", "-", "of lam; eta = 1/mu_G, rho = 1/gamma2, all z in Z"),
             ("smoothness", "L_Psi", _text(float(own.smoothness)), "of grad Psi"),
             ("alpha", "alpha", steps, "below 1/(2 L_Psi); default: first steps of x, y"),
             ("alpha_vr", "alpha, VR", steps, "1/(8 sqrt(L_Psi'^2 + L_Psi^2)); 1/(4 L_Psi)"),
@@ -234,12 +240,7 @@ def theory(
     check_setting("theory", "eps", eps, POSITIVE_GIVEN)
     check_setting("theory", "points", points, COUNT_GIVEN)
     check_setting("theory", "radius", radius, POSITIVE_GIVEN)
-    for name in ("zeta", "xi"):
-        if isinstance(getattr(problem, name, None), FiniteFiles):
-            raise InputError(
-                f"Problem({name}): theory draws samples of its own, which files do not give. Load some rows: "
-                f"dataclasses.replace(problem, {name}=hx.Finite(arrays))."
-            )
+    refuse_files(problem, "theory")
     setting = Float64Problem.of(problem, x0, y0, MANY, seed)
     looks = points_around(setting, points, float(radius), seed)
     constants, seen = constants_at(setting, looks, seed)

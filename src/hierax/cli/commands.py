@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from hierax._base.errors import InputError, RunFailed
+from hierax._base.errors import InputError, RunFailed, printable
 from hierax._base.interrupt import interruptible
 from hierax._base.text import text_table
+from hierax._engine.segments import SEGMENTS
 from hierax._judge.check import check
 from hierax._run import answers
 from hierax._run.solution import Kind, Solution
@@ -24,15 +25,17 @@ STATED = """\
 min over x in [0,3] of F(x, y*(x)),  y*(x) = argmin (y - 2x)^2  s.t.  y <= x
 F(x, y*(x)) has four local minimisers. hx.solve(problem, {x0:g}, {y0:g}) is called, no setting is given.
 """
+NEW = "The file to write; it must not be there yet."
+POINTS = "Segments around y0, sampled for convexity; half as many more cover Y."
+FOLDERS = "Folders that `hierax solve --out` wrote."
+PAGE = "The page; unset: DIR/report.html, or report.html here for several runs."
 NEXT = (
     "Next: hierax new problem.py (state your own problem), README.md, docs/guides/certificate.md (the table);\n"
     "or run: hierax reproduce toy (the paper's experiment, 200 starts; of the package hierax-lab)."
 )
 
 
-def new_problem(
-    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write; it must not be there yet.")],
-) -> None:
+def new_problem(file: Annotated[Path, typer.Argument(metavar="FILE.py", help=NEW)]) -> None:
     """Write a commented problem to begin with, which can be solved as it is."""  # template.py of this folder
     if file.suffix != ".py":
         raise InputError(f"{file}: needs a name that ends in .py, for example problem.py.")
@@ -52,9 +55,7 @@ def new_problem(
 
 def check_problem(
     target: Target,
-    points: Annotated[
-        int, typer.Option(min=1, help="Segments around y0, sampled for convexity; half as many more cover Y.")
-    ] = 32,
+    points: Annotated[int, typer.Option(min=1, help=POINTS)] = SEGMENTS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled points.")] = 0,
 ) -> None:
     """Look whether a problem is what the methods assume: finite, convex below, a Slater point, LICQ.
@@ -77,14 +78,8 @@ def check_problem(
 
 
 def write_report(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Folders that `hierax solve --out` wrote.", show_default=False),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The page; unset: DIR/report.html, or report.html here for several runs."),
-    ] = None,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help=FOLDERS, show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help=PAGE)] = None,
 ) -> None:
     """Write one HTML page about a run, or about several side by side.
 
@@ -108,13 +103,16 @@ def verify_answer(
     """
     problem, x0, y0 = stated(*split(target))
     given = answers.read(answer, problem, x0, y0)
-    found = answers.verify(problem, given)
+    try:
+        found = answers.verify(problem, given)
+    except RuntimeError as error:  # of a function that runs on the host, for example
+        raise InputError(f"{target}: the answer cannot be judged: {error}") from error
     print(found.certificate)
     print(f"F        {found.upper:.10g}" + ("" if given.claimed is None else f" (claimed: {given.claimed:.10g})"))
     print(f"problem  {found.problem.sha256 or f'no hash: {found.problem.why}'}")
     print(f"answer   {given.sha256}")
     for line in (*found.objections, *found.remarks):
-        print(line)
+        print(printable(line))
     print(f"verdict  {found.verdict}")
     raise typer.Exit(group.VERDICTS.index(found.verdict))
 

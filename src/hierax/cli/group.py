@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 import typer
 from rich.console import Console
 
-from hierax._base.errors import InputError, MissingExtra, RunFailed
+from hierax._base.errors import InputError, MissingExtra, RunFailed, printable
 from hierax._base.imports import GET_THE_LAB
 
 # Exit codes; docs/guides/commands.md has them for users. 0 is said of an answer that the certificate confirms, never of
@@ -77,7 +77,9 @@ class OneLineErrors(typer.core.TyperGroup):
         except (InputError, RunFailed, MissingExtra, OSError) as error:
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
-            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(
+                printable(f"error: {error}"), style="red", markup=False, highlight=False, soft_wrap=True
+            )
             raise typer.Exit(_code(error, ctx.invoked_subcommand)) from None
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted")

@@ -25,7 +25,7 @@ from hierax._judge.certificate import Certificate
 from hierax._methods.registry import METHODS
 from hierax._run import answers
 from hierax._run.call import News, reporting
-from hierax._run.checkpoints import CHECKPOINT_SECONDS, clear, numbers_in
+from hierax._run.checkpoints import CHECKPOINT_SECONDS, checkpoints_in, clear
 from hierax._run.method import AbstractMethod
 from hierax._run.prepare import Processes
 from hierax._run.solution import Kind, Solution, certificate_or_why
@@ -49,16 +49,9 @@ def _solver_name(text: str) -> str:
 Asked = Mapping[str, str | int | None]
 """Options that a resumed run takes over from the run it goes on with, by name; None: not given."""
 
-MethodName = Annotated[
-    str | None,
-    typer.Option(
-        parser=_solver_name,
-        metavar="NAME",
-        # Among the words of the help, which are never broken; a metavar as long as this list would be, anywhere.
-        help=f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume.",
-        show_default=False,
-    ),
-]
+# The methods stand among the words of the help, which are never broken; a metavar as long as their list would be.
+METHOD = f"The method: {', '.join(SOLVERS)}; unset: auto, or that of the run to resume."
+MethodName = Annotated[str | None, typer.Option(parser=_solver_name, metavar="NAME", help=METHOD, show_default=False)]
 SECONDS, SEED = "Time limit of the run by the clock.", "Seed of all random numbers (0 unless set)."
 JSON = "Print one JSON document; everything else goes to stderr."
 STEPS = "Outer steps of a method in all (10000 unless set), those before --resume included."
@@ -232,7 +225,7 @@ def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
     path = folder / run_folder.RUN
     earlier = run_folder.read_json(path, status="name", settings="method") if path.is_file() else None
     killed = earlier is not None and earlier["status"]["name"] == run_folder.RUNNING
-    can_go_on = bool(numbers_in(folder / CHECKPOINT))
+    can_go_on = bool(checkpoints_in(folder / CHECKPOINT))
     if not resume:
         if killed and can_go_on:
             raise InputError(
@@ -246,7 +239,7 @@ def _with_earlier(asked: Asked, folder: Path, resume: bool) -> Asked:
     if not killed and not can_go_on:
         raise InputError(f"{folder}: nothing to resume, {CHECKPOINT} is missing; run without --resume first.")
     known = earlier["settings"]
-    if known["method"] not in SOLVERS:
+    if known["method"] not in list(SOLVERS):
         raise InputError(f"{path}: knows no method {known['method']!r}; it knows {', '.join(SOLVERS)}.")
     return {name: known.get(name) if value is None else value for name, value in asked.items()}
 

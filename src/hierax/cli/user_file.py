@@ -13,13 +13,8 @@ from jaxtyping import PyTree
 from hierax._base.errors import InputError
 from hierax._problem.problem import Problem
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE.py:NAME",
-        help="A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run.",
-    ),
-]
+TARGET = "A function without arguments returning (problem, x0, y0), or a Problem beside x0 and y0. FILE.py is run."
+Target = Annotated[str, typer.Argument(metavar="FILE.py:NAME", help=TARGET)]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
@@ -42,9 +37,7 @@ def stated(file: Path, name: str) -> tuple[Problem, PyTree, PyTree]:
     if isinstance(found, Problem):
         missing = [start for start in ("x0", "y0") if not hasattr(module, start)]
         if missing:
-            raise InputError(
-                f"{file}: {name} is a Problem, but not where to start: define {' and '.join(missing)} beside it."
-            )
+            raise InputError(f"{file}: {name} is a Problem without a start: define {' and '.join(missing)} beside it.")
         return found, module.x0, module.y0
     if not callable(found):
         raise InputError(f"{file}: {name} is {found!r:.40}; needs a Problem or a function returning one.")

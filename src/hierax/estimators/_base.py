@@ -128,11 +128,6 @@ class TunedClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{type(self).__name__}: {text} {more}", ConvergenceWarning, stacklevel=3)
 
 
-def choice(*words: str) -> Rule:
-    """A setting that is one of some words."""
-    return Rule(lambda value: isinstance(value, str) and value in words, f"choose one of {', '.join(map(repr, words))}")
-
-
 def _sample_weight(sample_weight: ArrayLike | None, n: int) -> Float[np.ndarray, " n"]:
     if sample_weight is None:
         return np.ones(n)

@@ -24,7 +24,7 @@ from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.vectors import Point, Total
 from hierax._judge.certificate import Certificate
 from hierax._judge.certifying import certificate_in
-from hierax._lower.active_set import SOLVED, Found
+from hierax._lower.active_set import SOLVED_RESIDUAL, Found
 from hierax._lower.linear import SAME
 from hierax.estimators._base import Given, Parts, Splits, TunedClassifier
 from hierax.estimators._linear import Kept, LinearByHand, Weighing, stated_linear
@@ -45,7 +45,7 @@ class Tuning(Phi):
         self.lengths, ones = np.append(1.0, np.sqrt(np.mean(kept["counts"]) / counts)), np.ones(counts.size)
         self._log_costs, (low, high) = hand.weighing.log_costs, hand.weighing.box
         limits = np.append(self._log_costs[0], low * ones), np.append(self._log_costs[-1], high * ones)
-        vectors = VectorsByHand(hand, self.lengths, limits, SOLVED * hand.weighing.unit**0.5)
+        vectors = VectorsByHand(hand, self.lengths, limits, SOLVED_RESIDUAL * hand.weighing.unit**0.5)
         super().__init__(vectors, np.zeros(0, bool))
         nothing = self._log_costs[0] + np.log(np.finfo(float).eps)  # a cost at which all models are zero
         equal = np.append(nothing, hand.weighing.start * ones) / self.lengths

@@ -12,10 +12,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from hierax._base.errors import InputError
-from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, one_of
 from hierax._compile.configuration import one_blas_thread
 from hierax._lower.linear import SAME
-from hierax.estimators._base import Given, Parts, choice, kept
+from hierax.estimators._base import Given, Parts, kept
 from hierax.estimators._linear import COST_DECADES
 from hierax.estimators._tuning import TunedLinear
 from hierax.estimators.mlp import Networks, Training, drawn_batches, shares_of
@@ -108,7 +108,7 @@ class HyperCleaner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TunedLinea
             InputError: where a setting or the data make no sense.
         """
         rules = {"hidden": COUNT_GIVEN, "weight_penalty": NOT_NEGATIVE, "threshold": NOT_NEGATIVE}
-        given = self._given(X, y, sample_weight, model=choice("linear", "mlp"), **rules)
+        given = self._given(X, y, sample_weight, model=one_of("linear", "mlp"), **rules)
         rng = check_random_state(self.random_state)
         parts = self._parts(given, rng) if trusted is None else self._trusted(trusted, given)
         self._tune(given, parts, "sigmoid" if trusted is None else "logistic", rng)

@@ -120,9 +120,8 @@ class Training:
 
     def keep(self, which: Int[np.ndarray, " q"]) -> None:
         """Go on with some of the networks."""
-        self.networks, self._mean, self._square = (
-            part.taken(which) for part in (self.networks, self._mean, self._square)
-        )
+        every = self.networks, self._mean, self._square
+        self.networks, self._mean, self._square = (part.taken(which) for part in every)
 
     def run(self, steps: range, shares: Float[np.ndarray, "p n"], bounds: Float[np.ndarray, "p 2"] | None) -> Networks:
         """Make some of the steps; a batch stands for all rows, so its shares are scaled up."""

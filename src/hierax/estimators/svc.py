@@ -10,13 +10,12 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils import check_random_state
 
-from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE_GIVEN, Rule
-from hierax.estimators._base import choice
+from hierax._base.settings import COUNT_GIVEN, NOT_NEGATIVE, POSITIVE_GIVEN, Rule, one_of
 from hierax.estimators._linear import COST_DECADES
 from hierax.estimators._tuning import TunedLinear
 
 RULES = {
-    "kernel": choice("linear", "quadratic", "rbf"),
+    "kernel": one_of("linear", "quadratic", "rbf"),
     "gamma": Rule(lambda value: POSITIVE_GIVEN.fits(value) or value == "scale", 'needs "scale" or a number > 0'),
     "landmarks": COUNT_GIVEN,
     "weight_bound": NOT_NEGATIVE,

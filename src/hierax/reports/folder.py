@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from hierax._base.errors import InputError, MissingExtra
-from hierax._base.files import write_whole
+from hierax._base.files import json_in, write_whole
 from hierax._base.imports import lazy
 from hierax._base.text import as_json, versions
 from hierax._run.solution import Solution, Solutions
@@ -67,7 +67,7 @@ def report_folders(folders: Sequence[Path], path: Path) -> Path:
         raise InputError("hierax report: the same folder is given twice.")
     try:
         return _write_page([run_in(folder, name) for folder, name in zip(folders, names, strict=True)], path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         said = f"{type(error).__name__}: {error}"
@@ -104,12 +104,10 @@ def write_run(out: Path, solution: Solution, settings: Mapping[str, object]) -> 
     out.mkdir(parents=True, exist_ok=True)
     solution.history.to_csv(out / HISTORY)
     parts: dict[str, PyTree] = {"x": solution.x, "y": solution.y, "multipliers": solution.multipliers}
-    arrays = {
-        f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for name, tree in parts.items()
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if eqx.is_array(leaf)
-    }
+    arrays: dict[str, np.ndarray] = {}
+    for name, tree in parts.items():
+        leaves = [one for one in jax.tree_util.tree_leaves_with_path(tree) if eqx.is_array(one[1])]
+        arrays |= {f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in leaves}
     write_whole(out / "arrays.npz", lambda file: np.savez(file, allow_pickle=False, **arrays))
     write_json(out / RUN, facts_of(solution, settings))
 
@@ -147,11 +145,11 @@ def run_in(folder: Path, name: str) -> RunContent:
 def read_json(path: Path, **needed: str) -> dict[str, Any]:
     """The object in a file; InputError where it is damaged, or has no such field in a part that is needed."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        found: dict[str, Any] = json_in(path.read_bytes())
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
         _ = [found[part][field] for part, field in needed.items()]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: is damaged ({error}). Name another folder, or remove it.") from error
     return found
 

@@ -250,11 +250,8 @@ def _cards(cells: Mapping[str, Markup], css_class: str) -> str:
 
 def _arrays_of(name: str, run: RunContent) -> list[Row]:
     """The rows of the answer that belong to x, or to y."""
-    return [
-        row
-        for row in run.rows("answer")
-        if row[0] == name or row[0].startswith((f"{name}[", f"{name}.")) or row[0].endswith(f" of {name}")
-    ]
+    parts, rest = (f"{name}[", f"{name}."), f" of {name}"
+    return [row for row in run.rows("answer") if row[0] == name or row[0].startswith(parts) or row[0].endswith(rest)]
 
 
 def _overview(runs: Sequence[RunContent]) -> str:
@@ -407,9 +404,8 @@ def _chart(panel: Panel, name: str, several_runs: bool) -> str:
     if not_drawn:
         why = "not positive, which a logarithmic axis cannot show" if panel.log else "far from the others"
         text += f" {not_drawn} of {panel.values.size} points are not drawn: {why}, or not finite."
-    keys = [
-        f"<li>{figures.legend_key(one.colour, one.dots)} {escaped(one.name)}</li>" for one in panel.series if one.name
-    ]
+    named = [one for one in panel.series if one.name]
+    keys = [f"<li>{figures.legend_key(one.colour, one.dots)} {escaped(one.name)}</li>" for one in named]
     legend = f'<ul class="legend">{"".join(keys)}</ul>' if several_runs else ""
     drawing = figures.panel_svg(panel, name) if panel.values.size else ""
     caption = f"<figcaption><h3>{escaped(panel.title)}</h3><p>{escaped(text)}</p></figcaption>"

@@ -35,6 +35,7 @@ RECORDS = {
     "gap": Record("Lower gap", "(G − v) / (1 + |v|): how much y misses of the lower level's best value.", True),
     "step_x": Record("Step length of x", "How far x moves in a step, on average.", True),
     "step_y": Record("Step length of y", "How far y moves in a step, on average.", True),
+    "step_z": Record("Step length of z", "How far z, the centre of the envelope, moves in a step, on average.", True),
 }
 
 

@@ -64,7 +64,7 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
         if data:
             np.savez(file, allow_pickle=False, **data)
         command = [sys.executable, "-c", BEGIN + CALLS[name].script + END, "64" if data else "32"]
-        output, seconds = _run_alone([*command, str(file) if data else ""], environment or {})
+        output, seconds = run_alone([*command, str(file) if data else ""], environment or {})
     report = json.loads(output.splitlines()[-1])
     row: Row = {"call": name, "seconds": seconds, "status": report["status"], "imported": report["import"]}
     if report["alone"] is not None:
@@ -73,7 +73,7 @@ def measure(name: str, environment: dict[str, str] | None = None) -> Row:
     return row if then is None else {**row, "then": then}
 
 
-def _run_alone(command: list[str], environment: dict[str, str]) -> tuple[str, float]:
+def run_alone(command: list[str], environment: dict[str, str]) -> tuple[str, float]:
     """What the process writes, and its user and system time."""
     variables = {name: value for name, value in os.environ.items() if name != CACHE} | environment
     variables |= one_core_variables()

@@ -81,6 +81,7 @@ def _not_run(functions: Functions, start: float | None, reason: str) -> Record:
         "known": case.best,
         "published": case.published,
         "sampled": case.sampled,
+        "least_share": case.least_share,
         "start": start,
         "not_run": reason,
     }

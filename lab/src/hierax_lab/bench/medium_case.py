@@ -65,6 +65,7 @@ class MediumCase:
         quadratic: whether the lower objective is quadratic in y.
         best: the lowest value known from the way the problem is made or published; None: none.
         sampled: whether hierax sees samples; success is then a share of the possible decrease.
+        least_share: of the possible decrease from a feasible start, what a solved problem has; None: no share is asked.
         published: whether `best` is a published value: answers are compared with it alone, not with other solvers'.
         lower_solution: y*(x), flat, where the problem brings an exact solver of its own.
         phi: value and gradient of F(x, y*(x)), likewise.
@@ -81,6 +82,7 @@ class MediumCase:
     quadratic: bool = True
     best: float | None = None
     sampled: bool = False
+    least_share: float | None = None
     published: bool = False
     lower_solution: Callable[[np.ndarray], np.ndarray] | None = None
     phi: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None

@@ -42,13 +42,7 @@ def group_logistic(groups: int = 6, size: int = 10, train: int = 1000, validatio
     1.5 (1 - g/6)^2, so that late groups are mostly noise; labels are drawn from the logistic model. Lower level
     strictly convex (more rows than coefficients). Neither the best radii nor their number of local optima are known.
     """
-    rng = np.random.default_rng(0)
-    rows = train + validation
-    shared = rng.normal(size=(rows, groups, 1))
-    features = (np.sqrt(0.3) * shared + np.sqrt(0.7) * rng.normal(size=(rows, groups, size))).reshape(rows, -1)
-    truth = rng.normal(size=(groups, size))
-    truth *= (1.5 * (1 - np.arange(groups) / groups) ** 2 / np.linalg.norm(truth, axis=1))[:, None]
-    labels = np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-features @ truth.ravel())), 1.0, -1.0)
+    features, labels = group_rows(groups, size, train + validation)
 
     def loss(y: jax.Array, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
         inputs, signs = (jnp.asarray(part, y.dtype) for part in batch)
@@ -73,6 +67,16 @@ def group_logistic(groups: int = 6, size: int = 10, train: int = 1000, validatio
         quadratic=False,
         sampled=True,
     )
+
+
+def group_rows(groups: int, size: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The features and labels of `group_logistic`."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(rows, groups, 1))
+    features = (np.sqrt(0.3) * shared + np.sqrt(0.7) * rng.normal(size=(rows, groups, size))).reshape(rows, -1)
+    truth = rng.normal(size=(groups, size))
+    truth *= (1.5 * (1 - np.arange(groups) / groups) ** 2 / np.linalg.norm(truth, axis=1))[:, None]
+    return features, np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-features @ truth.ravel())), 1.0, -1.0)
 
 
 def ridge() -> MediumCase:
@@ -163,9 +167,9 @@ def svm_weights(name: str, data_dir: Path | None) -> MediumCase:
     )
 
 
-def two_clouds() -> tuple[Part, Part]:
+def two_clouds(seed: int = 0) -> tuple[Part, Part]:
     """Normal features whose first three entries are shifted by the label; one label in ten is wrong."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     rows = sum(SVM_ROWS)
     labels = rng.choice([-1.0, 1.0], rows)
     features = rng.normal(size=(rows, SVM_FEATURES))

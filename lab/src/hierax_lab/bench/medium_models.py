@@ -60,9 +60,7 @@ def followers(goods: int = 5, count: int = 20, seed: int = 0) -> MediumCase:
     D_i = diag(uniform [0.5, 1.5]) + 0.2 11' / goods, a_i uniform in [2, 4], b_i uniform in [1, 4], cost 0.5. The budget
     couples p and q; the lower level is strictly convex. The best prices are not known.
     """
-    rng = np.random.default_rng(seed)
-    own, wish = rng.uniform(0.5, 1.5, (count, goods)), rng.uniform(2.0, 4.0, (count, goods))
-    budget = rng.uniform(1.0, 4.0, count)
+    own, wish, budget = wishes(goods, count, seed)
 
     def lower(x: jax.Array, y: jax.Array, xi: None) -> jax.Array:
         del xi
@@ -86,6 +84,13 @@ def followers(goods: int = 5, count: int = 20, seed: int = 0) -> MediumCase:
         Bounds.between(0.5, 4.0, goods),
         Bounds(np.zeros(size), np.full(size, np.inf)),
     )
+
+
+def wishes(goods: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The diagonals D_i, the a_i and the budgets of `followers`."""
+    rng = np.random.default_rng(seed)
+    own, wish = rng.uniform(0.5, 1.5, (count, goods)), rng.uniform(2.0, 4.0, (count, goods))
+    return own, wish, rng.uniform(1.0, 4.0, count)
 
 
 def traffic(seed: int = 0) -> MediumCase:

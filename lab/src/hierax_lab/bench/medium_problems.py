@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from hierax_lab import datasets
+from hierax_lab.bench.macmpec import NAMES as MACMPEC
+from hierax_lab.bench.macmpec import macmpec
 from hierax_lab.bench.medium_case import MediumCase
 from hierax_lab.bench.medium_data import group_logistic, ridge, svm_weights
 from hierax_lab.bench.medium_models import followers, portfolio, traffic
@@ -39,19 +41,22 @@ def build(name: str, data_dir: Path | None) -> MediumCase:
     if name in OWN:
         return OWN[name]()
     if name in QPECS:
-        return qpec(QPECS[name], _folder(data_dir))
+        return qpec(QPECS[name], _folder(data_dir, "qpec"))
+    if name in MACMPEC:
+        return macmpec(name, _folder(data_dir, "macmpec"))
     return svm_weights(SVM_SETS[name], data_dir)
 
 
 def missing(name: str, data_dir: Path | None) -> str:
     """Why a problem cannot be run here; empty where it can."""
-    if name in QPECS and not (_folder(data_dir) / f"{name}.npz").is_file():
-        return f"{name}: {name}.npz is not in the folder qpec of the data folder (--data-dir or {VARIABLE})"
+    kept = "qpec" if name in QPECS else "macmpec"
+    if name in [*QPECS, *MACMPEC] and not (_folder(data_dir, kept) / f"{name}.npz").is_file():
+        return f"{name}: {name}.npz is not in the folder {kept} of the data folder (--data-dir or {VARIABLE})"
     if name in SVM_SETS:
         found = datasets.availability(datasets.SOURCES[SVM_SETS[name]], data_dir)
         return "" if found.now else f"{name}: {found.text}"
     return ""
 
 
-def _folder(data_dir: Path | None) -> Path:
-    return (data_dir or Path(os.environ.get(VARIABLE, "."))) / "qpec"
+def _folder(data_dir: Path | None, kept: str) -> Path:
+    return (data_dir or Path(os.environ.get(VARIABLE, "."))) / kept

@@ -512,6 +512,61 @@ def rare(chance: float = 1e-4) -> Case:
     return Case(problem, 0.5, 0.5, Truth(phi, np.array([[0.0, 3.0]]), np.array([0.5])))
 
 
+def two_wells() -> Case:
+    """A follower with two minima; which of them is lower depends on x, and on a mean that is known from samples."""
+
+    def answer(x: float) -> float:
+        found = np.roots([1.0, 0.0, -1.0, 0.3 * x])
+        y = found[np.abs(found.imag) < 1e-9].real
+        return float(y[np.argmin(y**4 / 4 - y**2 / 2 + 0.3 * x * y)])
+
+    def phi(x: np.ndarray) -> float:
+        return (answer(float(x[0])) + 0.6) ** 2 + 0.2 * (float(x[0]) - 1.0) ** 2
+
+    source = hx.Sampler(lambda key, n: 0.5 * jax.random.normal(key, (n,)))
+    problem = hx.Problem(
+        upper=lambda x, y, z: (y + 0.6) ** 2 + 0.2 * (x - 1.0) ** 2 + jnp.mean(z) * y,
+        lower=lambda x, y, z: y**4 / 4 - y**2 / 2 + 0.3 * x * y + jnp.mean(z) * y,
+        x_set=hx.Box(-3.0, 3.0),
+        y_set=hx.Box(-2.0, 2.0),
+        zeta=source,
+        xi=source,
+    )
+    return Case(problem, -2.0, 0.0, Truth(phi, np.array([[-3.0, 3.0]]), np.array([-2.0])))
+
+
+def location(unit: float = 1e-4) -> Case:
+    """The weight x of a prior for the centre y of t(2.5), whose variance is finite and fourth moment is not."""
+    shape, prior = 2.5, 3.0
+    nodes, weights = np.polynomial.legendre.leggauss(4000)
+    tails = np.tan(0.5 * np.pi * nodes)  # the whole line on (-1, 1)
+    mass = weights * stats.t(shape).pdf(tails) * (1 + tails**2)
+    noise = Weighted(tails, mass / mass.sum())
+
+    def centre(x: float) -> float:
+        def slope(y: float) -> float:
+            away = y - 1.0 - noise.points
+            return noise.mean(away / np.sqrt(1 + away**2)) + np.exp(x) * (y - prior)
+
+        return root(slope, -5.0, 8.0)
+
+    def phi(x: np.ndarray) -> float:
+        return 1e3 * unit * noise.mean(np.sqrt(0.25 + (centre(float(x[0])) - 1.6 - noise.points) ** 2))
+
+    source = hx.Sampler(lambda key, n: unit * jax.random.t(key, shape, (n,)))
+    problem = hx.Problem(
+        upper=lambda x, y, z: 1e3 * unit * jnp.mean(jnp.sqrt(0.25 + ((y - z) / unit - 1.6) ** 2)),
+        lower=lambda x, y, z: (
+            jnp.mean(jnp.sqrt(1 + ((y - z) / unit - 1.0) ** 2)) + jnp.exp(x) * (y / unit - prior) ** 2 / 2
+        ),
+        x_set=hx.Box(-6.0, 3.0),
+        y_set=hx.Box(-5 * unit, 8 * unit),
+        zeta=source,
+        xi=source,
+    )
+    return Case(problem, 2.0, 0.0, Truth(phi, np.array([[-6.0, 3.0]]), np.array([2.0])))
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "newsvendor": newsvendor,
     "newsvendor, no limit": lambda: newsvendor(False),
@@ -533,5 +588,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "chance above": lambda: chance("upper"),
     "chance below": lambda: chance("lower"),
     "rare events": rare,
+    "two wells": two_wells,
+    "location": location,
 }
 """The problems by name."""

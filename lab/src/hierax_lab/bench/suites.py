@@ -8,12 +8,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hierax_lab.bench import external, medium
+from hierax_lab.bench import external, macmpec, medium
 from hierax_lab.bench.medium_problems import OWN, QPECS
 from hierax_lab.bench.medium_solvers import SOLVERS as MEDIUM_SOLVERS
 from hierax_lab.bench.solvers import SOLVERS as SMALL_SOLVERS
 
-MEDIUM = {"qpec": list(QPECS), "portfolio": [name for name in OWN if name.startswith("portfolio")]}
+MEDIUM = {
+    "qpec": list(QPECS),
+    "portfolio": [name for name in OWN if name.startswith("portfolio")],
+    "macmpec": macmpec.NAMES,
+}
+SECONDS = {"macmpec": 60.0}  # limit of every run, where a suite has one
 PROBLEMS: dict[str, list[str]] = {**external.NAMES, **MEDIUM}
 
 
@@ -34,5 +39,5 @@ def run(
     """Run a suite, print its tables, write results.json into the folder; whether every target is met."""
     names = PROBLEMS[suite]
     if suite in MEDIUM:
-        return medium.run(console, names, solvers, None, seeds, data_dir, out, parallel)
+        return medium.run(console, names, solvers, SECONDS.get(suite), seeds, data_dir, out, parallel)
     return external.run(console, seeds, solvers, names, out, parallel)

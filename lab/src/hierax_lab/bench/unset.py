@@ -101,7 +101,7 @@ def machines(name: str, data_dir: Path | None) -> Iterator[Row]:
         return float(start - judge(np.asarray(found.x)[None] / (unit if in_raw else 1.0))[0][0])
 
     grid = (svm_methods.ENTRIES[0].build(setting) for setting in svm_methods.ENTRIES[0].grid)
-    whole = max(decrease(scaled.problem, scaled.y0, dataclasses.replace(one, repair=0), False) for one in grid)
+    whole = max(decrease(scaled.problem, scaled.y0, dataclasses.replace(one, **{"repair": 0}), False) for one in grid)
     raw = svm(parts.train, parts.validation)
     forms = {"": (scaled.problem, scaled.y0, False), ", raw": (*in_raw_units(raw.problem, raw.y0, unit), True)}
     for called, form in forms.items():

@@ -13,16 +13,20 @@ from hierax_lab.problems.equality_toys import gaffa_toy, lvhba_toy
 from hierax_lab.problems.kinked import kinked
 from hierax_lab.problems.random_qp import random_qp
 from hierax_lab.problems.smd import smd
+from hierax_lab.problems.sparse import chain, flows, membrane
 from hierax_lab.problems.svm import svm
 from hierax_lab.problems.synthetic import synthetic
 from hierax_lab.problems.weight_decay import weight_decay
 
 __all__ = [
     "SVMSolution",
+    "chain",
     "ellipsoid_qp",
+    "flows",
     "gaffa_toy",
     "kinked",
     "lvhba_toy",
+    "membrane",
     "random_qp",
     "smd",
     "svm",

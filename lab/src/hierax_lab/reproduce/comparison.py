@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hierax_lab.output import new_figure, save_figure
+from hierax_lab.output import TableConsole, new_figure, save_figure
 from hierax_lab.reproduce.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class TargetRow(TypedDict):
     met: bool
 
 
-def report_console() -> Console:
+def report_console() -> TableConsole:
     """The terminal, or where the output is a file a console wide enough for the tables."""
-    return Console(width=None if Console().is_terminal else FILE_WIDTH)
+    return TableConsole(width=None if Console().is_terminal else FILE_WIDTH)
 
 
 class Axis(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from rich.console import Console
 
-from hierax_lab.output import draw_or_say, versions, write_json
+from hierax_lab.output import TableConsole, draw_or_say, versions, write_json, write_tables
 from hierax_lab.reproduce.comparison import report_console
 from hierax_lab.reproduce.verdict import NOT_JUDGED, Verdict
 from hierax_lab.reproduce.workers import Name, Task, run_tasks
@@ -118,6 +118,8 @@ def experiment(measure: Callable[Concatenate[Run, P], Content]) -> Callable[...,
         except KeyboardInterrupt:
             started.say_where()
             raise
+        if isinstance(started.console, TableConsole):
+            write_tables(out / "tables", started.console.tables)
         started.say_where()
         return content
 

@@ -1,7 +1,7 @@
 """Figures of the measured rates, one function each.
 
-They read the content of metrics.json: `inner`, `floors` and `vr` are what `rates_inner`, `rates_floors` and `rates_vr`
-measure.
+They read the content of metrics.json: `inner`, `floors`, `vr` and `exponents` are what `rates_inner`, `rates_floors`,
+`rates_vr` and `rates_exponents` measure.
 """
 
 import math
@@ -21,7 +21,7 @@ COLOURS = ("#1f6fb4", "#d1602b", "#3a8f4d", "#8a5aa8", "#8c6d31", "#4c4c4c")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def draw(folder: Path, inner: dict, floors: dict, vr: dict) -> list[Path]:
+def draw(folder: Path, inner: dict, floors: dict, vr: dict, exponents: dict) -> list[Path]:
     """All figures."""
     return [
         _inner(folder / "inner.png", inner),
@@ -31,6 +31,7 @@ def draw(folder: Path, inner: dict, floors: dict, vr: dict) -> list[Path]:
         _ratios(folder / "variance_reduction.png", vr),
         _stability(folder / "stability.png", vr["stability"]),
         _penalties(folder / "penalties.png", vr["penalties"]),
+        _exponents(folder / "exponents.png", exponents),
     ]
 
 
@@ -176,4 +177,26 @@ def _penalties(path: Path, found: dict) -> Path:
         _ticks_at(axes, [row["c1"] for row in found["quadratic"]])
         axes.legend(fontsize=8)
     figure.suptitle("Outer penalty at equal samples (2,500 steps, σ = 0.1, toy)")
+    return save_figure(figure, path)
+
+
+def _exponents(path: Path, found: dict) -> Path:
+    figure = new_figure(11, 4.2)
+    left, right = figure.subplots(1, 2)
+    plain, reduced = (found[name]["fixed c"] for name in ("SALVF", "SALVF-VR"))
+    _fitted(left, plain["R"], "SALVF, r, q, s ~ K: S", 0)
+    _fitted(left, reduced["R"], "SALVF-VR, r = 1: S", 1)
+    _fitted(left, reduced["R over 1 + log K"], "SALVF-VR: S/(1 + log K)", 2)
+    for number, name in enumerate(("SALVF", "SALVF-VR")):
+        _fitted(right, found[name]["regime"], name, number)
+    _log_log(left, "outer steps K", "S of the random iterate R")
+    _log_log(right, "ε", "S of the random iterate R")
+    eps = found["SALVF"]["regime"]["at"]
+    _ticks_at(right, eps)
+    right.set_xticklabels([f"1/{1 / one:.0f}" for one in eps])
+    left.set_title("c₁ = c₂ = 1", fontsize=10)
+    right.set_title("c₁ = 1/ε, c₂ = 1/ε³, equal samples of ζ", fontsize=10)
+    for axes in (left, right):
+        axes.legend(title="slope", fontsize=8)
+    figure.suptitle("Algorithms 2 and 3 as printed")
     return save_figure(figure, path)

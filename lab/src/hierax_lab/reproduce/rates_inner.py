@@ -1,7 +1,7 @@
-r"""The inner loop: E||w_s - w*||^2 and E||lam_s - lam*||^2 against the number of steps s.
+r"""The inner loop against its number of steps s: E||w_s - w*||^2, E||lam_s - lam*||^2 and E ell(w_s, lam_s) - E(x, z).
 
-z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known exactly. Every run is a cold start of
-the library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
+z is the multiplier lam*, so that the saddle point is (y*, lam*), which is known exactly, and E(x, z) = v(x). Every run
+is a cold start of the library's SALM, made of its own `first_lam` and `step`; only the errors on the way are kept.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from hierax_lab.reproduce.rates_outer import best_multiplier
 from hierax_lab.reproduce.rates_sizes import Sizes
 
 EVERY = 100  # steps between two measured errors; also the number of samples that are drawn at once
+SIGNIFICANT = 4.0  # standard errors from zero of a mean whose logarithm is taken
 FIT_POINTS = 13  # values of s that a slope is fitted to
 TOY_X = (0.1, 0.986, 2.0)  # where the toy's inner loop is measured
 
@@ -38,11 +39,12 @@ class Target(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Squared errors; axes (seed, s)."""
+    """Squared errors of w and lam, and ell at (w, lam) minus the envelope; axes (seed, s)."""
 
     s: Values
     w: Values
     lam: Values
+    gap: Values
 
 
 def toy_target(x: float) -> Target:
@@ -98,21 +100,28 @@ def with_steps(target: Target, solver: SALM, rho: float) -> SALM:
 
 
 @eqx.filter_jit
-def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tuple[Array, Array]:
+def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tuple[Array, ...]:
     problem, x, z, one = target.problem, target.x, Rows(target.lam, None), jnp.ones(())
 
-    def distance(w: Array, lam: Rows) -> tuple[Scalar, Scalar]:
+    def ell(w: Array, lam: Array) -> Scalar:
+        """Eq. 2.5b at (x, z), with the -gamma1^2 lam^2 of correction 1 and both gammas 1."""
+        term = jnp.maximum(lam + problem.constraints(x, w), 0.0) ** 2 - lam**2 - (lam - target.lam) ** 2
+        return problem.lower(x, w, None) + jnp.sum(term) / 2
+
+    def distance(w: Array, lam: Rows) -> tuple[Scalar, Scalar, Scalar]:
         if solver.dual_free:
             lam = best_multiplier(problem, x, w, z, one, one)
-        return jnp.sum((w - target.w) ** 2), jnp.sum((lam.inequalities - target.lam) ** 2)
+        off = lam.inequalities - target.lam
+        gap = ell(w, lam.inequalities) - ell(target.w, target.lam)
+        return jnp.sum((w - target.w) ** 2), jnp.sum(off**2), gap
 
-    def run(key: PRNGKeyArray) -> tuple[Array, Array]:
+    def run(key: PRNGKeyArray) -> tuple[Array, ...]:
         def step(carry: tuple[Array, Rows], at: tuple[Array, Array]) -> tuple[tuple[Array, Rows], None]:
             j, xi = at
             found = solver.step(problem, x, z, *carry, j, fetch(problem.xi, xi), one, one)
             return (found.w, found.lam), None
 
-        def block(carry: tuple[Array, Rows], number: Array) -> tuple[tuple[Array, Rows], tuple[Scalar, Scalar]]:
+        def block(carry: tuple[Array, Rows], number: Array) -> tuple[tuple[Array, Rows], tuple[Scalar, ...]]:
             plan = problem.xi.plan(key, number, EVERY, 1)
             counts = (number * EVERY + jnp.arange(EVERY)).astype(x.dtype)
             carry, _ = jax.lax.scan(step, carry, (counts, plan))
@@ -125,11 +134,11 @@ def _errors(target: Target, solver: SALM, keys: PRNGKeyArray, blocks: int) -> tu
 
 
 def errors(target: Target, solver: SALM, steps: int, seeds: int, rho: float = 1.0) -> Errors:
-    """Squared errors of w and lam after 100, 200, ..., `steps` inner steps."""
+    """Errors after 100, 200, ..., `steps` inner steps."""
     key = jax.random.key(round(1000 * float(target.x)))  # independent noise for every x
     blocks = steps // EVERY
-    w, lam = _errors(target, with_steps(target, solver, rho), jax.random.split(key, seeds), blocks)
-    return Errors(EVERY * np.arange(1.0, blocks + 1), np.asarray(w), np.asarray(lam))
+    found = _errors(target, with_steps(target, solver, rho), jax.random.split(key, seeds), blocks)
+    return Errors(EVERY * np.arange(1.0, blocks + 1), *map(np.asarray, found))
 
 
 def slopes(found: Errors) -> dict[str, Slope]:
@@ -137,6 +146,15 @@ def slopes(found: Errors) -> dict[str, Slope]:
     chosen = np.unique(np.geomspace(1, len(found.s), FIT_POINTS).round().astype(int)) - 1
     at = found.s[chosen]
     return {"w": fit(at, found.w[:, chosen]), "lam": fit(at, found.lam[:, chosen])}
+
+
+def envelope_error(found: Errors) -> Slope | None:
+    """|E ell(w_s, lam_s) - E| against s; None where its sign, and so its size, is not known at every s."""
+    chosen = np.unique(np.geomspace(1, len(found.s), FIT_POINTS).round().astype(int)) - 1
+    gaps = found.gap[:, chosen]
+    mean, error = gaps.mean(axis=0), gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+    sign = np.sign(mean[0])
+    return fit(found.s[chosen], sign * gaps) if np.all(sign * mean > SIGNIFICANT * error) else None
 
 
 def log_factor(found: Errors) -> dict[str, float]:
@@ -179,6 +197,10 @@ def measure(sizes: Sizes) -> dict:
     found = {
         name: errors(target, SALM(warm=False), sizes.inner.steps, seeds) for name, (target, seeds) in targets.items()
     }
+    envelopes = {name: envelope_error(one) for name, one in found.items()}
+    for name in list(targets)[: len(TOY_X)]:
+        printed = errors(targets[name][0], SALM(warm=False, rule="paper"), sizes.inner.steps, sizes.inner.toy_seeds)
+        envelopes[f"{name}, as printed"] = envelope_error(printed)
     n, p, _ = sizes.inner.qps[min(1, len(sizes.inner.qps) - 1)]
     variants = _variants(targets[f"QP, n = {n}"][0], sizes)
     at = int(np.searchsorted(variants["capped"].s, 1000.0))
@@ -186,6 +208,7 @@ def measure(sizes: Sizes) -> dict:
     return {
         "seeds": {name: seeds for name, (_, seeds) in targets.items()},
         "slopes": {name: slopes(one) for name, one in found.items()},
+        "envelope": envelopes,
         "log_factor": {name: log_factor(one) for name, one in found.items()},
         "variants_on": f"QP, n = {n}, p = {p}, {sizes.inner.variant_seeds} seeds",
         "variants": {name: slopes(one) for name, one in variants.items()},

@@ -160,6 +160,12 @@ def _numbers(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)
 
 
+def filled(case: Case, method: SALVF, smoothness: float | None = None) -> SALVF:
+    """The method with every number filled in, estimated where it is not set, and L_Psi if it is known."""
+    found = _resolved(case.problem, _numbers(method), case.x, case.y)
+    return found if smoothness is None else dataclasses.replace(found, smoothness=jnp.asarray(smoothness))
+
+
 def make_method(
     case: Case,
     c1: float,
@@ -173,7 +179,7 @@ def make_method(
     r: int = 1,
     q: int = 1,
 ) -> SALVF:
-    """SALVF with alpha_k = min(1, a (k+1)^-power)/L_Psi, gamma = 1 and no control variate; every number filled in."""
+    """SALVF with alpha_k = min(1, a (k+1)^-power)/L_Psi, gamma = 1, no control variate and nothing adapted."""
     bare = SALVF(
         c1=c1,
         c2=c2,
@@ -183,10 +189,11 @@ def make_method(
         inner=SALM(dual_free=inner.dual_free),
         direction=direction,
         control_variate=False,
+        adapt=(),
         start="given",
     )
     # What is structure and not a number is set afterwards: the estimate compiles once for all batch sizes and lengths.
-    method = _resolved(case.problem, _numbers(bare), case.x, case.y)
+    method = filled(case, bare)
     smooth = toy_smoothness(c1, c2) if case.name == "toy" else float(method.smoothness)
     numbers = {name: getattr(method.inner, name) for name in ("eta", "rho", "eta_max", "rho_max")}
     steps = Steps(x=Decay(case.x_factor / smooth, a, power), y=Decay(1 / smooth, a, power), z=Z_STEP / c1)
@@ -202,15 +209,17 @@ def make_method(
 
 
 def first_state(case: Case, method: SALVF, key: PRNGKeyArray) -> State:
-    """A start: a uniform point of [0, 3]^2 with z = 0 on the toy, the solution on the synthetic problem.
+    """A start: a uniform point of [0, 3]^2 with z = 0 on the toy, elsewhere the point and multiplier of the case.
 
-    The synthetic runs ask for floors only, so they begin where the noise takes over.
+    The synthetic runs ask for floors only, so they begin at the solution, where the noise takes over.
     """
     if case.lam is None:
         x0, y0 = jax.random.uniform(jax.random.fold_in(key, 9), (2,), maxval=SIDE)
         return salvf_state(method, case.problem, x0, y0, no_multipliers(case.problem, x0, y0), key)
     z = Rows(case.lam, None)
     state = salvf_state(method, case.problem, case.x, case.y, z, key)
+    if method.penalty == "quadratic":
+        return state
     point = state.point._replace(nu=state.point.nu._replace(inequalities=method.c1 * case.lam))
     return state._replace(point=point, memory=method.direction.init(point))
 

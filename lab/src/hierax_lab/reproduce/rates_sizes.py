@@ -37,6 +37,16 @@ class ComparisonSizes:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExponentSizes:
+    """S against K of Algorithms 2 and 3 as printed."""
+
+    seeds: int = 32
+    lengths: tuple[int, ...] = (500, 1000, 2000, 4000, 8000, 16_000)  # values of K, of SALVF
+    vr_lengths: tuple[int, ...] = (1000, 2000, 4000, 8000, 16_000, 32_000)
+    weights: tuple[int, ...] = (2, 3, 4, 5, 6)  # values of 1/eps = c1 in Theorem 3.2's regime
+
+
+@dataclasses.dataclass(frozen=True)
 class Sizes:
     """Numbers of seeds, steps and settings; without `synthetic` only the toy and the quadratic problems are run."""
 
@@ -49,6 +59,7 @@ class Sizes:
     inner: InnerSizes = InnerSizes()
     floors: FloorSizes = FloorSizes()
     comparison: ComparisonSizes = ComparisonSizes()
+    exponents: ExponentSizes = ExponentSizes()
 
 
 QUICK = Sizes(
@@ -60,6 +71,7 @@ QUICK = Sizes(
     comparison=ComparisonSizes(
         sigmas=(0.1, 1.0), repeats=2, long_seeds=50, checkpoints=(1000, 3000, 10_000), weights=(5.0,)
     ),
+    exponents=ExponentSizes(seeds=8, lengths=(500, 1000), vr_lengths=(500, 1000), weights=(2, 3)),
 )
 
 
@@ -75,4 +87,5 @@ def choose(quick: bool, seeds: int | None) -> Sizes:
         synthetic_seeds=seeds,
         inner=dataclasses.replace(sizes.inner, toy_seeds=seeds, qps=qps),
         comparison=dataclasses.replace(sizes.comparison, long_seeds=seeds),
+        exponents=dataclasses.replace(sizes.exponents, seeds=seeds),
     )

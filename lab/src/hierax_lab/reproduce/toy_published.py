@@ -17,7 +17,7 @@ from rich.table import Table
 from hierax import SALM, SALVF, SALVF_VR, Problem, Solutions
 from hierax.problems import toy
 from hierax.problems.toy import hyper_objective, local_minimisers
-from hierax_lab.reproduce import published
+from hierax_lab.reproduce import published, toy_report
 from hierax_lab.reproduce.comparison import headed, shown_endings
 from hierax_lab.reproduce.experiment import Content, Run, experiment
 from hierax_lab.reproduce.published import CHANGED, CODE, OURS, PAPER, Given
@@ -77,7 +77,7 @@ def all_rows(k: int) -> list[Row]:
 
 @experiment
 def run(run: Run) -> Content:
-    """Run every row, write metrics.json and points.npz, print the tables and what they say."""
+    """Run every row, write metrics.json, points.npz and Figures 1a and 1b, print the tables and what they say."""
     starts = random_starts(run.seeds or run.sized(STARTS, QUICK_STARTS))
     results = {row.key: measure(row, starts) for row in all_rows(run.sized(K, QUICK_K))}
     statements = run.judged(verdicts(results))
@@ -92,6 +92,7 @@ def run(run: Run) -> Content:
     )
     run.write_arrays("points", {"starts": starts} | {key: result.points for key, result in results.items()})
     print_tables(run.console, results, statements, run.quick)
+    run.draw(lambda folder: toy_report.draw(folder, results, {"published/last": "as published, last iterate"}))
     return content
 
 

@@ -111,17 +111,13 @@ def _number(metric: str, value: float) -> str:
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def draw(folder: Path, results: Mapping[str, Result]) -> list[Path]:
-    """The paper's two figures, SALVF beside SALVF-VR, for both penalties from the paper's start."""
-    titles = {
-        "quadratic": "paper's penalty, c1 = 5, c2 = 1000",
-        "multiplier": "outer multiplier, c1 = 5, c2 = 100",
-    }
+def draw(folder: Path, results: Mapping[str, Result], titles: Mapping[str, str]) -> list[Path]:
+    """The paper's two figures, SALVF beside SALVF-VR, for every pair of rows KEY/SALVF and KEY/SALVF-VR in `titles`."""
     paths = []
-    for penalty, title in titles.items():
-        pair = {name: results[f"{penalty}/given/{name}"] for name in COLOURS}
-        paths.append(save_figure(_distribution(pair, title), folder / f"distribution-{penalty}.png"))
-        paths.append(save_figure(_surface(pair, title), folder / f"surface-{penalty}.png"))
+    for key, title in titles.items():
+        pair, name = {name: results[f"{key}/{name}"] for name in COLOURS}, key.partition("/")[0]
+        paths.append(save_figure(_distribution(pair, title), folder / f"distribution-{name}.png"))
+        paths.append(save_figure(_surface(pair, title), folder / f"surface-{name}.png"))
     return paths
 
 
@@ -131,13 +127,19 @@ def upper_objective(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _distribution(pair: Mapping[str, Result], title: str) -> "Figure":
-    """(a) the final points projected on the curve F(x, x) with the distribution of x; below, the global basin."""
+    """(a) the final points projected on the curve F(x, x) with the distribution of x; below, one basin.
+
+    That is the global one, or where no run ends in it the one where most do.
+    """
     figure = new_figure(11.0, 7.0)
     figure.suptitle(f"Final points from {len(next(iter(pair.values())).x)} random starts: {title}")
     curves, zooms = figure.subplots(2, 2, sharex="row", sharey="row", height_ratios=(3, 2))
     edges = np.linspace(0.0, SIDE, 61)
     most = max(np.histogram(result.x, edges)[0].max() for result in pair.values())
-    basins = {name: _in_global_basin(result.x) for name, result in pair.items()}
+    nearest = {name: _nearest(result.x) for name, result in pair.items()}
+    counts = np.bincount(np.concatenate(list(nearest.values())), minlength=len(local_minimisers()))
+    shown = _global_index() if counts[_global_index()] else int(counts.argmax())
+    basins = {name: result.x[nearest[name] == shown] for name, result in pair.items()}
     together = np.concatenate(list(basins.values()))
     for axis, zoom, (name, result) in zip(curves, zooms, pair.items(), strict=True):
         count = axis.twinx()
@@ -145,16 +147,16 @@ def _distribution(pair: Mapping[str, Result], title: str) -> "Figure":
         count.set(ylim=(0, 4.2 * most))  # the bars stay below the curve
         axis.set(title=name, xlabel="x", xlim=(-0.04, SIDE + 0.04), ylim=(0.0, 4.7))
         if len(together):
-            _draw_basin(zoom, basins[name], together, COLOURS[name])
+            _draw_basin(zoom, basins[name], together, local_minimisers()[shown], COLOURS[name])
     curves[0].set_ylabel("F(x, x)")
     curves[1].legend(loc="upper right", frameon=False)
     zooms[0].set_ylabel("starts")
     return figure
 
 
-def _in_global_basin(x: np.ndarray) -> np.ndarray:
-    nearest = np.abs(x[:, None] - local_minimisers()).argmin(axis=1)
-    return x[nearest == _global_index()]
+def _nearest(x: np.ndarray) -> np.ndarray:
+    """Index of the local minimiser that is nearest to each x."""
+    return np.abs(x[:, None] - local_minimisers()).argmin(axis=1)
 
 
 def _global_index() -> int:
@@ -181,9 +183,8 @@ def _draw_points(axis: "Axes", count: "Axes", result: Result, colour: str, edges
         each.spines["top"].set_visible(False)
 
 
-def _draw_basin(axis: "Axes", x: np.ndarray, together: np.ndarray, colour: str) -> None:
-    """The distribution of x inside the global basin, on the bins of both methods, with the normal curve of its sd."""
-    best = local_minimisers()[_global_index()]
+def _draw_basin(axis: "Axes", x: np.ndarray, together: np.ndarray, best: float, colour: str) -> None:
+    """The distribution of x inside a basin, on the bins of both methods, with the normal curve of its sd."""
     # A straggler must not squeeze the rest into one bin.
     low, high = np.quantile(np.append(together, best), (0.01, 0.99))
     margin = 0.15 * (high - low) + 1e-6
@@ -195,7 +196,7 @@ def _draw_basin(axis: "Axes", x: np.ndarray, together: np.ndarray, colour: str) 
         density = np.exp(-0.5 * ((grid - np.mean(x)) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
         axis.plot(grid, len(x) * (edges[1] - edges[0]) * density, color=colour, lw=1.5, label=f"normal, sd {sd:.4f}")
     axis.margins(y=0.35)  # room for the legend
-    axis.set(xlabel="x in the global basin")
+    axis.set(xlabel=f"x, where {best:.3f} is the nearest minimiser")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(loc="best", frameon=False)
 

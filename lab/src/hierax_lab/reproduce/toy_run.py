@@ -32,6 +32,10 @@ QUICK_STARTS, QUICK_STEPS = 20, 300
 SIGMA = 0.1  # standard deviation of the noise in every gradient
 # Distance to each minimiser within which it counts as found. x = 3 is a spurious rest point 0.0092 from the last one.
 WITHIN = np.array([0.05, 0.05, 0.05, 0.005])
+FIGURES = {
+    "quadratic/given": "paper's penalty, c1 = 5, c2 = 1000",
+    "multiplier/given": "outer multiplier, c1 = 5, c2 = 100",
+}
 RESAMPLES = 2000  # bootstrap samples behind an interval
 
 
@@ -58,7 +62,7 @@ def run(run: Run) -> Content:
     toy_report.print_tables(run.console, list(results.values()), judged=not run.quick)
     synthetic.print_lines(run.console, other, judged=not run.quick)
     print_verdicts(run.console, statements)
-    run.draw(lambda folder: toy_report.draw(folder, results))
+    run.draw(lambda folder: toy_report.draw(folder, results, FIGURES))
     return content
 
 

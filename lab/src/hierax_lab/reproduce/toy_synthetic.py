@@ -9,8 +9,9 @@ from typing import TypedDict
 import numpy as np
 from rich.console import Console
 
-from hierax import SALVF, SALVF_VR, solve_many
+from hierax import SALVF, SALVF_VR, Solutions
 from hierax_lab.problems import synthetic
+from hierax_lab.reproduce.sweep import sweep
 
 SEEDS = 10  # runs of each method and kind of noise
 MAX_DISTANCE = 0.2  # of x to x*, for every seed
@@ -31,18 +32,20 @@ def measure(steps: int) -> dict[str, Distances]:
     results: dict[str, Distances] = {}
     for noise in ("additive", "multiplicative"):
         example = synthetic(noise=noise)
-        x0s, y0s = (np.tile(start, (SEEDS, 1)) for start in (example.x0, example.y0))
-        for name, method in (("SALVF", SALVF()), ("SALVF-VR", SALVF_VR())):
-            solution = solve_many(example.problem, x0s, y0s, method, max_steps=steps, progress=False)
-            finished = [not status.failed for status in solution.status]
-            distances = np.linalg.norm(np.asarray(solution.x)[finished] - example.solutions[0].x, axis=1)
-            largest = float(np.max(distances, initial=0.0)) if any(finished) else math.nan
+        known = example.solutions[0].x
+
+        def distance(found: Solutions, known: np.ndarray = known) -> np.ndarray:
+            return np.linalg.norm(np.asarray(found.x) - known, axis=1)
+
+        methods = {"SALVF": SALVF(), "SALVF-VR": SALVF_VR()}
+        for name, row in sweep(*example[:3], methods, SEEDS, distance, max_steps=steps).items():
+            largest = max((value for value in row["values"] if value is not None), default=math.nan)
             results[f"{noise}/{name}"] = {
-                "finished": sum(finished),
-                "median_distance": float(np.median(distances)) if any(finished) else math.nan,
+                "finished": row["finished"],
+                "median_distance": row["median"] or math.nan,
                 "largest_distance": largest,
                 "bound": MAX_DISTANCE,
-                "met": all(finished) and largest <= MAX_DISTANCE,
+                "met": row["finished"] == SEEDS and largest <= MAX_DISTANCE,
             }
     return results
 

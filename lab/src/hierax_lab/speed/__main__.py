@@ -12,10 +12,11 @@ from rich.console import Console
 from hierax_lab.output import write_json
 from hierax_lab.repository import RESULTS
 
-BENCHMARKS = {  # module of each, which is imported when it is run: some need packages that others do not
+BENCHMARKS = {  # module and function of each, imported when it is run: some need packages that others do not
     "toy": "toy_speed",
     "network": "network_step",
     "scaling": "scaling",
+    "solves": "scaling:solves",
     "seeds": "seeds",
     "to_level": "to_level",
     "lower": "lower_speed",
@@ -40,7 +41,8 @@ def main() -> None:
     for name in names:
         console = Console(record=True, width=120)
         begin = time.perf_counter()
-        result = importlib.import_module(f"hierax_lab.speed.{BENCHMARKS[name]}").run(console)
+        module, _, function = BENCHMARKS[name].partition(":")
+        result = getattr(importlib.import_module(f"hierax_lab.speed.{module}"), function or "run")(console)
         console.print(f"{name}: {time.perf_counter() - begin:.0f} s; {machine()}", highlight=False)
         write_json(RESULTS / f"{name}.json", {"machine": machine(), **result})
         (RESULTS / f"{name}.txt").write_text(console.export_text())
