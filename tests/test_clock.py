@@ -10,7 +10,6 @@ import pytest
 from cases import EXACT, METHOD, TOY
 
 import hierax as hx
-from hierax._engine import programs
 
 HOUR = 3600.0
 
@@ -132,12 +131,3 @@ def test_sigterm_ends_slow_functions(clock):
     with pytest.raises(KeyboardInterrupt):  # before there is a point to return
         hx.solve(waves(passes), 0.5, 0.5, seconds=HOUR)
     assert len(seen) <= 30 + 10
-
-
-def test_loops_cut_into_pieces_give_the_same_bits(monkeypatch):
-    whole = hx.solve(waves(), 0.5, 0.5)
-    monkeypatch.setattr(programs, "CHUNK_SECONDS", -1.0)  # one Newton step at a time
-    cut = hx.solve(waves(), 0.5, 0.5)
-    assert (cut.x, cut.y, cut.status) == (whole.x, whole.y, whole.status)
-    for name in whole.history:
-        np.testing.assert_array_equal(cut.history[name], whole.history[name])

@@ -101,5 +101,5 @@ def test_a_start_outside_the_sets_is_projected_with_a_warning():
 
 
 def test_not_finite_at_the_start():
-    with pytest.raises(hx.InputError, match=r"upper is not finite at \(x0, y0\); start from a point"):
+    with pytest.raises(hx.InputError, match=r"upper is not finite at \(x0, y0\)\. Start from a point"):
         run(wall=0.0)

@@ -1,4 +1,6 @@
-"""Faults of disks and files: every operation fails once, files are damaged at random, files do what they should not."""
+"""Faults of disks and files: every operation fails once, files are damaged at random, files do what they should not.
+
+Unit tests of hierax._base.files and hierax._run.checkpoints beside what users see."""
 
 import builtins
 import copy

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from test_barrier import LINE
 from test_branches import STARTS
+from test_clock import waves
 from test_conic import level
 
 import hierax as hx
 from hierax import Conic, InputError
+from hierax._engine import programs
 from hierax._engine.float64_problem import Float64Problem
 from hierax._engine.programs import Programs, raveled
 from hierax._engine.vectors import VectorProblem
@@ -179,3 +181,12 @@ def test_no_interior_is_recognised() -> None:
         problem = hx.Problem(LINE.upper, LINE.lower, constraints=rows)
         found = central_point(problem, jnp.asarray(0.3), jnp.asarray(9.0), None, jnp.asarray(1e-3), jnp.asarray(1.0))
         assert int(found.status) == status
+
+
+def test_loops_cut_into_pieces_give_the_same_bits(monkeypatch):
+    whole = hx.solve(waves(), 0.5, 0.5)
+    monkeypatch.setattr(programs, "CHUNK_SECONDS", -1.0)  # one Newton step at a time
+    cut = hx.solve(waves(), 0.5, 0.5)
+    assert (cut.x, cut.y, cut.status) == (whole.x, whole.y, whole.status)
+    for name in whole.history:
+        np.testing.assert_array_equal(cut.history[name], whole.history[name])

@@ -21,6 +21,7 @@ UNIT_TESTS: dict[str, set[str]] = {
     "tests/test_contradiction.py": {"_auto", "_base", "_engine"},
     "tests/test_directions.py": {"_math", "_methods"},
     "tests/test_envelope.py": {"_math"},
+    "tests/test_faults.py": {"_base", "_run"},
     "tests/test_feeder.py": {"_compile", "_problem", "_run"},
     "tests/test_hypergradient.py": {"_math", "_problem"},
     "tests/test_intervals.py": {"_base", "_engine"},

@@ -351,7 +351,9 @@ def _drawn(panel):
 def _assert_affine(numbers, pixels):
     slope, at = np.polyfit(numbers, pixels, 1)
     assert slope > 0
-    np.testing.assert_allclose(slope * numbers + at, pixels, atol=0.06 + 1e-3)
+    np.testing.assert_allclose(
+        slope * numbers + at, pixels, atol=0.05 + 0.02
+    )  # a rounded digit, and what rounding moves the line
 
 
 def _violations(*values):
